@@ -1,0 +1,47 @@
+# `make demo` and `make test` need Python 3.11 or newer, git and make; everything else they install into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Which PyTorch to install is the user's choice; without one, the build named in constraints.txt.
+PIP_CONSTRAINT ?= constraints.txt
+export PIP_CONSTRAINT
+export HF_HUB_OFFLINE = 1
+
+.PHONY: demo test lint types imports unit slow clean
+
+demo: $(VENV)/.installed
+	$(BIN)/neuralcov demo
+
+test: lint types imports unit
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+imports: $(VENV)/.installed-dev
+	$(BIN)/lint-imports
+
+unit: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not slow"
+
+slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("neuralcov needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml $(wildcard constraints.txt) | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache demo-results

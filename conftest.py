@@ -1,0 +1,8 @@
+"""Checks the shapes in type annotations while tests run."""
+
+import os
+
+from jaxtyping import install_import_hook
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+install_import_hook(["neuralcov.core", "neuralcov.criteria", "neuralcov.tap"], "beartype.beartype")

@@ -1,0 +1,35 @@
+"""The commands. Exit codes: 0 fine, 1 a gate not met or faults found where asked, 2 wrong use."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import typer
+
+from neuralcov.cli.combine import combine
+from neuralcov.cli.console import complain, show_warning
+from neuralcov.cli.demo import demo
+from neuralcov.cli.layers import layers
+from neuralcov.cli.measure import measure
+from neuralcov.core.errors import NeuralcovError
+
+app = typer.Typer(
+    name="neuralcov",
+    help="Test coverage for neural networks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (demo, layers, measure, combine):
+    app.command()(command)
+
+
+def main() -> None:
+    """Run a command; a user's mistake ends in one sentence and exit code 2."""
+    warnings.showwarning = show_warning
+    try:
+        app()
+    except NeuralcovError as error:
+        complain(str(error))
+        sys.exit(2)

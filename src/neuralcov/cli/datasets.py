@@ -1,0 +1,83 @@
+"""Data named on the command line, as a loader of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from neuralcov import zoo
+from neuralcov.cli.names import imported, split_call
+from neuralcov.core.errors import InputError
+
+_FORMS = "zoo:NAME, folder:PATH, npz:PATH, hf:PATH or package.module:factory"
+
+
+@dataclass(frozen=True, eq=False)
+class NamedData:
+    """A loader and the name it goes by."""
+
+    name: str
+    loader: Iterable[Any]
+
+
+def load_data(text: str, *, batch_size: int, split: str = "test") -> NamedData:
+    """The data that ``text`` names; ``split`` is the part of a zoo data set meant when it does not say."""
+    source, colon, rest = text.partition(":")
+    if not colon:
+        raise InputError(f"data {text!r}: expected {_FORMS}")
+    if source == "zoo":
+        name, _, part = rest.partition(":")
+        samples = zoo.data(name, part or split)
+        return NamedData(samples.name, samples.batches(batch_size))
+    if source == "npz":
+        return NamedData(text, _from_npz(Path(rest), batch_size))
+    if source == "folder":
+        samples = zoo.image_folder(Path(rest))
+        return NamedData(text, samples.batches(batch_size))
+    if source == "hf":
+        return NamedData(text, _from_hub_folder(rest, batch_size))
+    name, arguments = split_call(rest)
+    factory = imported(source, name, "data")
+    made = factory(**arguments) if callable(factory) else factory
+    if not isinstance(made, Iterable):
+        raise InputError(f"data {text!r} gave a {type(made).__name__}: expected a loader that yields batches")
+    return NamedData(text, made)
+
+
+def _from_npz(path: Path, batch_size: int) -> Iterable[Any]:
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    try:
+        content = np.load(path, allow_pickle=False)
+        arrays = {name: content[name] for name in content.files}
+    except (ValueError, OSError, AttributeError) as error:
+        raise InputError(f"{path}: not an .npz file of plain arrays ({error})") from error
+    inputs = _first_of(arrays, ("inputs", "x", "images"))
+    if inputs is None:
+        raise InputError(f"{path}: has {', '.join(arrays) or 'nothing'}; expected an array 'inputs', 'x' or 'images'")
+    labels = _first_of(arrays, ("labels", "y"))
+    tensor = torch.from_numpy(inputs)
+    if tensor.dtype == torch.float64:
+        tensor = tensor.float()
+    targets = None if labels is None else torch.from_numpy(labels).long()
+    starts = range(0, len(tensor), batch_size)
+    if targets is None:
+        return [tensor[i : i + batch_size] for i in starts]
+    return [(tensor[i : i + batch_size], targets[i : i + batch_size]) for i in starts]
+
+
+def _first_of(arrays: dict[str, Any], names: tuple[str, ...]) -> Any:
+    return next((arrays[name] for name in names if name in arrays), None)
+
+
+def _from_hub_folder(path: str, batch_size: int) -> Iterable[Any]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise InputError("data of Hugging Face needs its library: pip install datasets") from error
+    return datasets.load_from_disk(path).with_format("torch").iter(batch_size=batch_size)  # type: ignore[no-any-return]

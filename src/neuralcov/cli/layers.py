@@ -1,0 +1,95 @@
+"""``neuralcov layers``: what of a model counts as layers, and how many neurons each has."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import torch
+import typer
+from rich.table import Table
+from torch import nn
+
+from neuralcov.cli import options
+from neuralcov.cli.console import output
+from neuralcov.cli.models import load_model
+from neuralcov.core.errors import InputError
+from neuralcov.tap import Batch, Tap
+
+
+def layers(
+    model: options.Model,
+    input_shape: Annotated[
+        str | None, typer.Option("--input", help="Shape of one input, such as 3,32,32; guessed where left out.")
+    ] = None,
+    tokens: Annotated[bool, typer.Option(help="Inputs are whole numbers (token ids), not floats.")] = False,
+    layers: options.Layers = None,
+    device: options.Device = "cpu",
+) -> None:
+    """Show the layers of a model with the shape of their outputs, their neurons and the totals."""
+    net = load_model(model, device=device)
+    tap = Tap(net, layers)
+    shapes = _output_shapes(tap)
+    batch = _example(net, input_shape, tokens).to(tap.device)
+    with tap.open(), shapes:
+        activations, _ = tap.run(Batch(batch))
+    table = Table(title=f"{model}, inputs of shape {tuple(batch.shape[1:])}", title_justify="left")
+    for column, justify in (("layer", "left"), ("type", "left"), ("output", "left"), ("neurons", "right")):
+        table.add_column(column, justify=justify)  # type: ignore[arg-type]
+    for name, outputs in activations.layers.items():
+        base = name.split("#")[0].split("[")[0]
+        shape = "×".join(map(str, shapes.seen.get(base, ())))
+        table.add_row(name, type(tap.chosen[base]).__name__, shape, f"{outputs.shape[1]:,}")
+    console = output()
+    console.print(table)
+    console.print(f"{len(activations.layers)} layers, {activations.layout.neurons:,} neurons")
+
+
+class _output_shapes:  # noqa: N801 - used as a context, like a function
+    """Notes the shape each chosen module returns for one input."""
+
+    def __init__(self, tap: Tap) -> None:
+        self.seen: dict[str, tuple[int, ...]] = {}
+        self._tap = tap
+
+    def __enter__(self) -> None:
+        self._handles = [
+            module.register_forward_hook(lambda _, __, out, name=name: self._note(name, out))
+            for name, module in self._tap.chosen.items()
+        ]
+
+    def __exit__(self, *error: object) -> None:
+        for handle in self._handles:
+            handle.remove()
+
+    def _note(self, name: str, output: object) -> None:
+        first = output[0] if isinstance(output, tuple) else output
+        if isinstance(first, torch.Tensor):
+            self.seen.setdefault(name, tuple(first.shape[1:]))
+
+
+def _example(net: nn.Module, text: str | None, tokens: bool) -> torch.Tensor:
+    """One input, of the given shape or the one the first layer suggests."""
+    if text is not None:
+        try:
+            shape = tuple(int(part) for part in text.replace("x", ",").split(","))
+        except ValueError as error:
+            raise InputError(f"--input {text!r}: expected whole numbers, such as 3,32,32") from error
+    else:
+        shape, tokens = _guess(net)
+    return torch.zeros(2, *shape, dtype=torch.long) if tokens else torch.zeros(2, *shape)
+
+
+def _guess(net: nn.Module) -> tuple[tuple[int, ...], bool]:
+    declared = getattr(net, "input_shape", None)
+    for module in net.modules():
+        if isinstance(module, nn.Embedding):
+            return (tuple(declared) if declared else (128,)), True
+        if declared:
+            continue
+        if isinstance(module, nn.Conv2d):
+            return (module.in_channels, 32, 32), False
+        if isinstance(module, nn.Linear):
+            return (module.in_features,), False
+    if declared:
+        return tuple(declared), False
+    raise InputError("the shape of one input cannot be guessed: pass --input, such as --input 3,32,32")

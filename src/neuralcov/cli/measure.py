@@ -1,0 +1,67 @@
+"""``neuralcov measure``: how much of a model a suite exercises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from neuralcov.cli import options
+from neuralcov.cli.console import output
+from neuralcov.cli.datasets import load_data
+from neuralcov.cli.models import load_model
+from neuralcov.core.criterion import Criterion, criterion_from_text
+from neuralcov.coverage import Coverage
+from neuralcov.report import layer_table, measurement, value_table
+
+
+def measure(
+    model: options.Model,
+    data: Annotated[str, typer.Option(help="The suite: zoo:NAME, folder:PATH, npz:PATH, hf:PATH or module:factory.")],
+    weights: options.Weights = None,
+    criteria: Annotated[
+        list[str] | None, typer.Option("--criterion", "-c", help="Such as nlc, nc:0.75 or lsc:10,by=label; repeat it.")
+    ] = None,
+    calibrate: Annotated[str | None, typer.Option(help="Training data, or a saved calibration (.ncal).")] = None,
+    init: Annotated[str | None, typer.Option(help="Data to update with first; the increase over it is shown.")] = None,
+    layers: options.Layers = None,
+    batch_size: options.BatchSize = 100,
+    device: options.Device = "cpu",
+    save: Annotated[Path | None, typer.Option(help="Write the coverage state (.ncov).")] = None,
+    save_calibration: Annotated[Path | None, typer.Option(help="Write what calibration learnt (.ncal).")] = None,
+    json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
+    by_layer: Annotated[bool, typer.Option(help="Show every layer as well.")] = False,
+) -> None:
+    """Measure the coverage of a suite."""
+    chosen = _criteria(criteria)
+    net = load_model(model, weights, device)
+    coverage = Coverage(net, chosen, layers=layers)
+    if calibrate is not None:
+        saved = Path(calibrate)
+        if saved.is_file():
+            coverage.calibrate(saved)
+        else:
+            coverage.calibrate(load_data(calibrate, batch_size=batch_size, split="train").loader)
+        if save_calibration is not None:
+            coverage.save_calibration(save_calibration)
+    before, earlier = None, 0
+    if init is not None:
+        coverage.assess(load_data(init, batch_size=batch_size, split="train").loader)
+        before, earlier = coverage.values(), coverage.inputs
+    suite = load_data(data, batch_size=batch_size)
+    coverage.assess(suite.loader)
+    inputs = coverage.inputs - earlier
+    result = measurement(coverage, model=model, suite=suite.name, inputs=inputs, before=before)
+    console = output()
+    console.print(value_table(result))
+    if by_layer:
+        console.print(layer_table(result))
+    if save is not None:
+        coverage.save(save)
+    if json is not None:
+        result.write(json)
+
+
+def _criteria(texts: list[str] | None) -> list[Criterion[Any]]:
+    return [criterion_from_text(text) for text in texts or ["nlc", "nc", "tknc"]]

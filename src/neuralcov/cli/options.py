@@ -1,0 +1,17 @@
+"""Options that several commands share, so that they read the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[
+    str,
+    typer.Argument(help="package.module:factory, zoo:NAME, torchvision:NAME, timm:NAME or hf:PATH; NAME(arg=value)."),
+]
+Weights = Annotated[Path | None, typer.Option(help="Weights: safetensors, or a PyTorch file of plain tensors.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Inputs per forward pass.")]
+Layers = Annotated[str | None, typer.Option(help="Globs joined by | on layer names; !glob takes away.")]

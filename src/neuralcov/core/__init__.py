@@ -1,0 +1,1 @@
+"""Values and folds everything else is built on. Imports nothing else of this package."""

@@ -1,0 +1,176 @@
+"""One batch of neuron outputs, and the stacked, sanitised view of it that criteria work on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.layout import Layout, group_by_width
+from neuralcov.core.shapes import Bool, Float, Int
+
+T = TypeVar("T")
+
+
+def home_of(device: torch.device) -> torch.device:
+    """Where statistics of outputs on ``device`` live: there, or on the CPU if it has no float64."""
+    return torch.device("cpu") if device.type == "mps" else device
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """The outputs of all layers of one width.
+
+    ``values`` holds zeros where ``counted`` is false: for an input with a NaN or infinite output
+    anywhere, and for a step past an input's end. ``counted`` is ``None`` when every row counts.
+    """
+
+    values: Float[Tensor, "batch layers width"]
+    counted: Bool[Tensor, "batch layers"] | None
+
+    def take(self, rows: slice | Tensor) -> Stack:
+        """The same stack for some of the inputs."""
+        return Stack(self.values[rows], None if self.counted is None else self.counted[rows])
+
+    def counts(self) -> Float[Tensor, "layers"]:
+        """How many inputs count, per layer."""
+        if self.counted is None:
+            shape, device = self.values.shape, self.values.device
+            return torch.full((shape[1],), shape[0], dtype=torch.float64, device=device)
+        return self.counted.sum(0, dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class Activations:
+    """One batch: what every chosen layer gave for every input.
+
+    Args:
+        layers: name → ``(batch, neurons)``, in execution order, on the layer's device.
+        labels: ``(batch,)`` true classes, where known.
+        predictions: ``(batch,)`` classes the model chose, where a criterion needs them.
+        relevance: name → ``(batch, neurons)`` relevance for the predicted class, for NPC.
+        present: name → ``(batch,)``, only for layers that some inputs lack (padded time steps).
+
+    >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
+    >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
+    (2, [(2, 2, 3)])
+    """
+
+    layers: Mapping[str, Float[Tensor, "_ _"]]
+    labels: Int[Tensor, "_"] | None = None
+    predictions: Int[Tensor, "_"] | None = None
+    relevance: Mapping[str, Float[Tensor, "_ _"]] | None = None
+    present: Mapping[str, Bool[Tensor, "_"]] = field(default_factory=dict)
+    _memo: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+
+    @property
+    def size(self) -> int:
+        """Number of inputs."""
+        return next(iter(self.layers.values())).shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where statistics of this batch live: with the first layer, since a model may be spread out."""
+        return home_of(next(iter(self.layers.values())).device)
+
+    @property
+    def layout(self) -> Layout:
+        """The layers of this batch."""
+        return Layout({name: outputs.shape[1] for name, outputs in self.layers.items()}, self.device)
+
+    def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """What ``compute`` gives, computed once for this batch, so that criteria share work."""
+        if key not in self._memo:
+            self._memo[key] = compute()
+        return cast(T, self._memo[key])
+
+    @property
+    def stacks(self) -> tuple[Stack, ...]:
+        """Layers of one width stacked, in the order of ``layout.groups``."""
+        return self._stacked[0]
+
+    @property
+    def finite(self) -> Bool[Tensor, "batch"]:
+        """Whether every output of an input is a finite number; others take part in nothing."""
+        return self._stacked[1]
+
+    @property
+    def tally(self) -> Int[Tensor, "3"]:
+        """Inputs that take part, inputs left out as not finite, and 0; see :class:`State`."""
+
+        def count() -> Tensor:
+            good = self.finite.sum()
+            return torch.stack([good, self.size - good, torch.zeros_like(good)])
+
+        return self.memo("tally", count)
+
+    def take(self, rows: slice | Tensor) -> Activations:
+        """The same activations for some of the inputs, by slice, mask or index."""
+
+        def pick(tensor: Tensor) -> Tensor:
+            return tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)]
+
+        def pick_all(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+            return {name: pick(tensor) for name, tensor in tensors.items()}
+
+        part = Activations(
+            layers=pick_all(self.layers),
+            labels=None if self.labels is None else pick(self.labels),
+            predictions=None if self.predictions is None else pick(self.predictions),
+            relevance=None if self.relevance is None else pick_all(self.relevance),
+            present=pick_all(self.present),
+        )
+        if "stacked" in self._memo and isinstance(rows, slice):
+            part._memo["stacked"] = (tuple(s.take(rows) for s in self.stacks), self.finite[rows])
+        return part
+
+    def only(self, names: Collection[str]) -> Activations:
+        """The same inputs seen through some of the layers."""
+
+        def restrict() -> Activations:
+            layers = {name: outputs for name, outputs in self.layers.items() if name in names}
+            present = {name: mask for name, mask in self.present.items() if name in names}
+            return replace(self, layers=layers, present=present)
+
+        return self.memo(("only", frozenset(names)), restrict)
+
+    @property
+    def _stacked(self) -> tuple[tuple[Stack, ...], Tensor]:
+        return self.memo("stacked", self._stack)
+
+    def _stack(self) -> tuple[tuple[Stack, ...], Tensor]:
+        home = self.device
+        raw: list[tuple[Tensor, Tensor | None]] = []
+        finite = torch.ones(self.size, dtype=torch.bool, device=home)
+        for group in group_by_width({name: out.shape[1] for name, out in self.layers.items()}):
+            values = torch.stack([self.layers[n].to(home, non_blocking=True) for n in group.names], dim=1)
+            present = self._present_in(group.names, home)
+            good = torch.isfinite(values).all(2)
+            if present is not None:
+                good |= ~present
+            finite &= good.all(1)
+            raw.append((values, present))
+        # On a CPU looking at a value costs nothing, so the usual case goes on without masks. On a GPU
+        # it would stall the queue: there every batch carries its mask.
+        everyone = home.type == "cpu" and bool(finite.all())
+        stacks = tuple(_sanitise(values, present, None if everyone else finite) for values, present in raw)
+        return stacks, finite
+
+    def _present_in(self, names: tuple[str, ...], home: torch.device) -> Tensor | None:
+        if not any(name in self.present for name in names):
+            return None
+        everywhere = torch.ones(self.size, dtype=torch.bool, device=home)
+        masks = [self.present[n].to(home) if n in self.present else everywhere for n in names]
+        return torch.stack(masks, dim=1)
+
+
+def _sanitise(values: Tensor, present: Tensor | None, finite: Tensor | None) -> Stack:
+    if present is None and finite is None:
+        return Stack(values, None)
+    counted = present if present is not None else torch.ones_like(values[..., 0], dtype=torch.bool)
+    if finite is not None:
+        counted = counted & finite[:, None]
+    return Stack(values.masked_fill(~counted[:, :, None], 0), counted)

@@ -1,0 +1,219 @@
+"""What a criterion is: frozen hyper-parameters and pure folds over batches.
+
+Write one by subclassing :class:`Criterion`, or :class:`~neuralcov.core.slots.SlotCriterion` if it ticks
+off slots of neurons; ``docs/adding-a-criterion.md`` walks through an example.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.activations import Activations
+from neuralcov.core.checks import show
+from neuralcov.core.errors import CalibrationError, HyperParameterError
+from neuralcov.core.layout import Layout
+from neuralcov.core.records import Record
+from neuralcov.core.shapes import Float, Int
+
+if TYPE_CHECKING:
+    from neuralcov.core.reference import Reference
+
+NEVER_FALLS = "never falls"
+ORDER_FREE = "order-free"
+SPLIT_FREE = "split-free"
+MERGE_EXACT = "merge exact"
+DUPLICATE_FREE = "a duplicate adds nothing"
+ALL_PROMISES = frozenset({NEVER_FALLS, ORDER_FREE, SPLIT_FREE, MERGE_EXACT, DUPLICATE_FREE})
+
+TAKEN, NOT_FINITE, UNPLACED = range(3)
+
+
+@dataclass(frozen=True, eq=False)
+class State(Record):
+    """Base of all states.
+
+    ``counts`` holds how many inputs were taken, left out for a NaN or infinite output, and left out
+    because the criterion has no place for them (a class without training traces, for example).
+    ``widths`` are the layers' neurons in execution order; per-group tensors follow from them.
+    """
+
+    counts: Int[Tensor, "3"]
+    widths: tuple[int, ...]
+
+    @property
+    def neurons(self) -> int:
+        """Total number of neurons, the N of the definitions."""
+        return sum(self.widths)
+
+
+def no_counts(layout: Layout) -> Int[Tensor, "3"]:
+    """The counts of a state that has seen nothing."""
+    return torch.zeros(3, dtype=torch.int64, device=layout.device)
+
+
+def widths_of(layout: Layout) -> tuple[int, ...]:
+    """Neurons of each layer, as states keep them."""
+    return tuple(layout.widths.values())
+
+
+StateT = TypeVar("StateT", bound=State)
+
+
+@dataclass(frozen=True, eq=False)
+class Criterion(ABC, Generic[StateT]):
+    """A rule that turns activations into a coverage value.
+
+    A criterion is a frozen dataclass of hyper-parameters and holds no coverage of its own: states go
+    in and come out. ``fitted`` holds what calibration learnt and is ``None`` before.
+    """
+
+    fitted: Any = field(default=None, kw_only=True, repr=False)
+
+    known: ClassVar[dict[str, type[Criterion[Any]]]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not cls.__name__.startswith("_"):
+            Criterion.known[cls.__name__.lower()] = cls
+
+    @property
+    def name(self) -> str:
+        """Class, then the arguments that differ from their defaults, the first positional one always."""
+        parts = []
+        parameters = [f for f in dataclasses.fields(self) if f.name != "fitted"]
+        for index, parameter in enumerate(parameters):
+            value = getattr(self, parameter.name)
+            if index == 0 and not parameter.kw_only:
+                parts.append(show(value))
+            elif value != parameter.default:
+                parts.append(f"{parameter.name}={show(value)}")
+        return type(self).__name__ + (f"({', '.join(parts)})" if parts else "")
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The hyper-parameters by name, as stored in files."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "fitted"}
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What a batch must carry besides activations: of ``labels``, ``predictions``, ``relevance``."""
+        return frozenset()
+
+    @property
+    def learns(self) -> frozenset[str]:
+        """The accumulators calibration must fill: of ``ranges``, ``moments``, ``sample``, ``traces``, ``paths``."""
+        return frozenset()
+
+    @property
+    @abstractmethod
+    def promises(self) -> frozenset[str]:
+        """The laws this criterion obeys, of :data:`ALL_PROMISES`; each is tested."""
+
+    def calibrate(self, reference: Reference) -> Self:
+        """A copy that has learnt from ``reference``, the training data in one pass."""
+        return self
+
+    @abstractmethod
+    def init(self, layout: Layout) -> StateT:
+        """The state that has seen nothing."""
+
+    @abstractmethod
+    def observe(self, state: StateT, batch: Activations, *, donate: bool = False) -> StateT:
+        """The state after ``batch``.
+
+        Pure: ``state`` stays valid, and nothing of the result is written to by a later donated
+        ``observe`` of another state. With ``donate=True`` the caller gives ``state`` up.
+        """
+
+    @abstractmethod
+    def merge(self, a: StateT, b: StateT) -> StateT:
+        """The state of two suites together."""
+
+    @abstractmethod
+    def value(self, state: StateT) -> Float[Tensor, ""]:
+        """The coverage, 0-d float64 on the state's device."""
+
+    def by_layer(self, state: StateT) -> Float[Tensor, "layers"] | None:
+        """The value of each layer, or ``None`` where a layer has no value of its own."""
+        return None
+
+    def gain(self, state: StateT, batch: Activations) -> Float[Tensor, "batch"]:
+        """How far each input alone would move the value. This default does just that, one by one."""
+        before = self.value(state)
+        alone = [self.value(self.observe(state, batch.take(slice(i, i + 1)))) for i in range(batch.size)]
+        return torch.stack(alone) - before if alone else before.new_zeros(0)
+
+    def score(self, batch: Activations) -> Float[Tensor, "batch"] | None:
+        """The surprise of each input, where the criterion has one."""
+        return None
+
+    def beside(self, state: StateT) -> Mapping[str, float]:
+        """Figures to show beside the value, such as its standard error. May wait for the device."""
+        return {}
+
+    def remarks(self, state: StateT) -> tuple[str, ...]:
+        """Sentences a person should read beside the value. May wait for the device."""
+        return ()
+
+    def portable(self) -> Any:
+        """The part of ``fitted`` that state files hold, so that a loaded file goes on by itself."""
+        return self.fitted
+
+    def require_fitted(self) -> Any:
+        """What calibration learnt, or the error that says it is missing."""
+        if self.fitted is None:
+            raise CalibrationError(
+                f"{self.name} needs calibration: call calibrate(...) with training data before measuring"
+            )
+        return self.fitted
+
+
+def criterion_from_text(text: str) -> Criterion[Any]:
+    """The criterion a command line names: ``nlc``, ``nc:0.75``, ``lsc:10,by=label``.
+
+    >>> import neuralcov
+    >>> criterion_from_text("nc:0.5").name
+    'NC(0.5)'
+    """
+    head, _, tail = text.strip().partition(":")
+    cls = Criterion.known.get(head.strip().lower())
+    if cls is None:
+        raise HyperParameterError(
+            f"{text!r}: no criterion is called {head!r}; there are {', '.join(sorted(Criterion.known))}"
+        )
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for part in filter(None, (piece.strip() for piece in tail.split(","))):
+        key, equals, value = part.partition("=")
+        if equals:
+            named[key.strip()] = _literal(value.strip())
+        elif named:
+            raise HyperParameterError(f"{text!r}: {part!r} stands after a named argument; write it as name=value")
+        else:
+            positional.append(_literal(part))
+    allowed = [f.name for f in dataclasses.fields(cls) if f.name != "fitted"]
+    unknown = [key for key in named if key not in allowed]
+    if unknown or len(positional) > len([f for f in dataclasses.fields(cls) if not f.kw_only]):
+        culprit = unknown[0] if unknown else str(positional[-1])
+        takes = ", ".join(allowed) if allowed else "nothing"
+        raise HyperParameterError(f"{text!r}: {cls.__name__} takes {takes}; it has no place for {culprit!r}")
+    return cls(*positional, **named)
+
+
+def _literal(text: str) -> Any:
+    special = {"true": True, "false": False, "none": None}
+    if text.lower() in special:
+        return special[text.lower()]
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,43 @@
+"""Every error a user can cause, each said in one sentence: the value, what was expected, what to do."""
+
+from __future__ import annotations
+
+
+class NeuralcovError(Exception):
+    """Base of all errors raised on purpose; anything else is a bug."""
+
+
+class HyperParameterError(NeuralcovError, ValueError):
+    """A criterion was built with an argument outside its range."""
+
+
+class LayerError(NeuralcovError, ValueError):
+    """A layer is unknown, was never run, or has an output that cannot be read as neurons."""
+
+
+class InputError(NeuralcovError, ValueError):
+    """A batch, a label or a data set does not have the form that was asked for."""
+
+
+class CalibrationError(NeuralcovError, RuntimeError):
+    """Calibration is missing, came too late, or saw nothing to learn from."""
+
+
+class MismatchError(NeuralcovError, ValueError):
+    """Two coverages do not belong together: other criteria, layers or calibration."""
+
+
+class StateFileError(NeuralcovError, ValueError):
+    """A file is not one of ours, is damaged, or belongs to something else."""
+
+
+class StaleProposalError(NeuralcovError, RuntimeError):
+    """A proposal was committed after the coverage it was judged against had moved on."""
+
+
+class MemoryBudgetError(NeuralcovError, MemoryError):
+    """What was asked for does not fit the memory that was allowed."""
+
+
+class CoverageWarning(UserWarning):
+    """A finding worth a person's attention that does not stop the measurement."""

@@ -1,0 +1,108 @@
+"""Our files: safetensors with a versioned JSON header, complete or absent. Nothing is unpickled.
+
+Schema history:
+
+1. ``neuralcov`` = schema version, ``kind`` = ``coverage`` or ``calibration``, ``header`` = JSON whose trees
+   of records name their tensors; boolean tensors are stored as packed bits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from neuralcov.core.errors import StateFileError
+
+SCHEMA = 1
+
+
+def write(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Write a file in one step: it is complete under its name, or it is not there."""
+    target = Path(path)
+    packed = {name: list(tensor.shape) for name, tensor in tensors.items() if tensor.dtype == torch.bool}
+    metadata = {
+        "neuralcov": str(SCHEMA),
+        "kind": kind,
+        "header": json.dumps({**header, "packed": packed}),
+    }
+    unfinished = target.with_name(target.name + ".unfinished")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        save_file({name: _storable(tensor) for name, tensor in tensors.items()}, unfinished, metadata)
+        unfinished.chmod(0o666 & ~_umask())
+        os.replace(unfinished, target)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise StateFileError(f"{target}: cannot be written: {error.strerror or error}") from error
+
+
+def read(
+    path: str | os.PathLike[str], kind: str, device: torch.device | str
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Header and tensors of a file of ours, or one sentence on why it is not."""
+    target = Path(path)
+    if not target.is_file():
+        raise StateFileError(f"{target}: there is no such file")
+    try:
+        with safe_open(target, framework="pt", device="cpu") as file:
+            metadata = file.metadata() or {}
+            header = _header(target, kind, metadata)
+            packed = header["packed"]
+            tensors = {
+                name: _unpack(file.get_tensor(name), packed[name]) if name in packed else file.get_tensor(name)
+                for name in file.keys()  # noqa: SIM118 - safe_open is not a mapping
+            }
+    except SafetensorError as error:
+        raise StateFileError(f"{target}: not a neuralcov file, or cut short ({error})") from error
+    except OSError as error:
+        raise StateFileError(f"{target}: cannot be read: {error.strerror or error}") from error
+    return header, {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def _umask() -> int:
+    """The process's mask for new files, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+    version = metadata.get("neuralcov")
+    if version is None:
+        raise StateFileError(f"{path}: a safetensors file, but not one that neuralcov wrote")
+    if version != str(SCHEMA):
+        raise StateFileError(
+            f"{path}: written with file schema {version}, this neuralcov reads schema {SCHEMA}; "
+            "use the version of neuralcov that wrote it"
+        )
+    if metadata.get("kind") != kind:
+        raise StateFileError(f"{path}: a {metadata.get('kind')} file, expected a {kind} file")
+    try:
+        header: dict[str, Any] = json.loads(metadata["header"])
+        if not isinstance(header["packed"], dict):
+            raise TypeError("packed")
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateFileError(f"{path}: the header is damaged ({error})") from error
+    return header
+
+
+def _storable(tensor: Tensor) -> Tensor:
+    flat = tensor.detach().cpu().contiguous()
+    if flat.dtype == torch.bool:
+        return torch.from_numpy(np.packbits(flat.numpy().reshape(-1)))
+    # A view into a larger tensor would be written with storage it does not own.
+    return flat.clone() if flat.untyped_storage().nbytes() != flat.nbytes else flat
+
+
+def _unpack(bits: Tensor, shape: list[int]) -> Tensor:
+    count = int(np.prod(shape, dtype=np.int64))
+    return torch.from_numpy(np.unpackbits(bits.numpy(), count=count).astype(bool)).reshape(shape)

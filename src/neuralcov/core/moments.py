@@ -1,0 +1,127 @@
+"""Count, mean and scatter of layer outputs: the accumulator behind NLC, LVC and calibration.
+
+Everything is float64. Batches are centred on their own mean before they are multiplied, and only then
+joined to what came before, so that neither a large mean nor a long stream costs digits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.activations import Activations, Stack
+from neuralcov.core.layout import Layout
+from neuralcov.core.records import Record
+from neuralcov.core.shapes import Bool, Float
+
+
+@dataclass(frozen=True, eq=False)
+class Moments(Record):
+    """Moments of the layers of one width.
+
+    ``scatter`` is Σᵢ (xᵢ − mean)(xᵢ − mean)ᵀ, the covariance times the count: it adds up over batches
+    without being rescaled.
+    """
+
+    count: Float[Tensor, "layers"]
+    mean: Float[Tensor, "layers width"]
+    scatter: Float[Tensor, "layers width width"]
+
+    @classmethod
+    def empty(cls, layers: int, width: int, device: torch.device) -> Moments:
+        """Moments of no input."""
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.float64, device=device)
+
+        return cls(zeros(layers), zeros(layers, width), zeros(layers, width, width))
+
+    @property
+    def width(self) -> int:
+        """Neurons of each layer."""
+        return self.mean.shape[1]
+
+    @property
+    def covariance(self) -> Float[Tensor, "layers width width"]:
+        """Covariances, divided by the count; zero before the first input."""
+        return self.scatter / self.count.clamp(min=1)[:, None, None]
+
+    def covariance_of(self, layer: int) -> Float[Tensor, "width width"]:
+        """The covariance of one of the layers."""
+        return self.scatter[layer] / self.count[layer].clamp(min=1)
+
+    def absorb(self, stack: Stack, *, donate: bool = False) -> Moments:
+        """Moments that take in a batch as well. With ``donate`` this one is overwritten."""
+        count, mean, rows = self._join(stack)
+        out = self.scatter if donate else None
+        return Moments(count, mean, torch.baddbmm(self.scatter, rows.mT, rows, out=out))
+
+    def merge(self, other: Moments) -> Moments:
+        """Moments of two sets of inputs together."""
+        count = self.count + other.count
+        share = (other.count / count.clamp(min=1))[:, None]
+        apart = other.mean - self.mean
+        # n_a n_b / n, the weight of the distance between the two means.
+        weight = (self.count[:, None] * share)[:, :, None]
+        between = apart[:, :, None] * apart[:, None, :]
+        scatter = self.scatter + other.scatter + weight * between
+        return Moments(count, self.mean + share * apart, scatter)
+
+    def without(self, part: Moments) -> Moments:
+        """Moments of the inputs that are not in ``part``, which must be among these."""
+        count = self.count - part.count
+        share = (part.count / count.clamp(min=1))[:, None]
+        apart = self.mean - part.mean
+        # Merging would add n_rest·n_part/n · (μ_rest − μ_part)², and μ_rest − μ_part = n/n_rest · apart.
+        weight = (self.count[:, None] * share)[:, :, None]
+        scatter = self.scatter - part.scatter - weight * apart[:, :, None] * apart[:, None, :]
+        some = count > 0
+        return Moments(
+            count,
+            torch.where(some[:, None], self.mean + share * apart, 0.0),
+            torch.where(some[:, None, None], scatter, 0.0),
+        )
+
+    def choose(self, other: Moments, where: Bool[Tensor, "layers"]) -> Moments:
+        """This one's layers where ``where`` holds, the other's elsewhere."""
+        return Moments(
+            torch.where(where, self.count, other.count),
+            torch.where(where[:, None], self.mean, other.mean),
+            torch.where(where[:, None, None], self.scatter, other.scatter),
+        )
+
+    def _join(self, stack: Stack) -> tuple[Tensor, Tensor, Tensor]:
+        """New count and mean, and rows whose products, added to the scatter, give the new scatter.
+
+        The rows are the centred batch and one more, √(n·n_B/(n+n_B))·(μ_B − μ), which carries the
+        distance between the two means, so that a single product does the whole merge.
+        """
+        values = stack.values.double()
+        added = stack.counts()
+        count = self.count + added
+        batch_mean = values.sum(0) / added.clamp(min=1)[:, None]
+        centred = values - batch_mean
+        if stack.counted is not None:
+            centred = centred.masked_fill(~stack.counted[:, :, None], 0)
+        apart = batch_mean - self.mean
+        share = (added / count.clamp(min=1))[:, None]
+        bridge = (self.count[:, None] * share).sqrt() * apart
+        rows = torch.cat([centred, bridge[None]]).transpose(0, 1)
+        return count, self.mean + share * apart, rows
+
+
+def empty_moments(layout: Layout) -> tuple[Moments, ...]:
+    """Empty moments for every group of layers."""
+    return tuple(Moments.empty(len(group), group.width, layout.device) for group in layout.groups)
+
+
+def absorb_all(moments: tuple[Moments, ...], batch: Activations, *, donate: bool = False) -> tuple[Moments, ...]:
+    """Every group's moments with a batch taken in."""
+    return tuple(m.absorb(s, donate=donate) for m, s in zip(moments, batch.stacks, strict=True))
+
+
+def merge_all(a: tuple[Moments, ...], b: tuple[Moments, ...]) -> tuple[Moments, ...]:
+    """Every group's moments of two sets of inputs together."""
+    return tuple(x.merge(y) for x, y in zip(a, b, strict=True))

@@ -1,0 +1,76 @@
+"""What one pass over the training data leaves behind, shared by all criteria that learn from it."""
+
+from __future__ import annotations
+
+from collections.abc import Set
+from dataclasses import dataclass, replace
+
+import torch
+
+from neuralcov.core.activations import Activations
+from neuralcov.core.errors import CalibrationError
+from neuralcov.core.layout import Layout
+from neuralcov.core.moments import Moments, absorb_all, empty_moments
+from neuralcov.core.ranges import Ranges
+from neuralcov.core.records import Record, fingerprint
+from neuralcov.core.sample import Sample
+
+ACCUMULATORS = ("ranges", "moments", "sample")
+
+
+@dataclass(frozen=True, eq=False)
+class Reference(Record):
+    """The training data as criteria see it: only the accumulators that some criterion learns from.
+
+    ``held_out`` are the moments of training inputs kept apart, against which LVC's relative value is
+    taken; ``None`` where none were.
+    """
+
+    names: tuple[str, ...]
+    widths: tuple[int, ...]
+    seen: int = 0
+    ranges: Ranges | None = None
+    moments: tuple[Moments, ...] | None = None
+    sample: Sample | None = None
+    held_out: tuple[Moments, ...] | None = None
+
+    @classmethod
+    def empty(cls, layout: Layout, learns: Set[str]) -> Reference:
+        """A reference with the accumulators named in ``learns``, none of which has seen anything."""
+        unknown = sorted(learns - set(ACCUMULATORS))
+        if unknown:
+            raise CalibrationError(
+                f"nothing is called {unknown[0]!r} to learn from; there are {', '.join(ACCUMULATORS)}"
+            )
+        return cls(
+            names=tuple(layout),
+            widths=tuple(layout.widths.values()),
+            ranges=Ranges.empty(layout) if "ranges" in learns else None,
+            moments=empty_moments(layout) if "moments" in learns else None,
+            sample=Sample.empty(layout) if "sample" in learns else None,
+        )
+
+    def layout(self, device: torch.device | str = "cpu") -> Layout:
+        """The layers this was learnt on."""
+        return Layout(dict(zip(self.names, self.widths, strict=True)), device)
+
+    def observe(self, batch: Activations) -> Reference:
+        """The reference after a batch. Overwrites this one, which calibration alone holds."""
+        return replace(
+            self,
+            seen=self.seen + batch.size,
+            ranges=None if self.ranges is None else self.ranges.observe(batch),
+            moments=None if self.moments is None else absorb_all(self.moments, batch, donate=True),
+            sample=None if self.sample is None else self.sample.observe(batch),
+        )
+
+    def hold_out(self, batch: Activations) -> Reference:
+        """The reference with a batch of held-out training inputs taken in."""
+        held_out = self.held_out or empty_moments(batch.layout)
+        return replace(self, held_out=absorb_all(held_out, batch, donate=True))
+
+    def identity(self, learns: Set[str]) -> str:
+        """SHA-256 of what a criterion that ``learns`` these accumulators was taught."""
+        parts = tuple(getattr(self, name) for name in ACCUMULATORS if name in learns)
+        extra = self.held_out if "moments" in learns else None
+        return fingerprint((self.names, self.widths, parts, extra))

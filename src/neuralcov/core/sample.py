@@ -1,0 +1,71 @@
+"""A bounded random sample of training inputs' outputs, for figures that need whole inputs, not sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.activations import Activations, Stack
+from neuralcov.core.layout import Layout
+from neuralcov.core.records import Record
+from neuralcov.core.shapes import Bool, Float
+
+_MOST_INPUTS = 4096
+_MOST_BYTES = 1 << 29
+
+
+@dataclass(frozen=True, eq=False)
+class Sample(Record):
+    """A uniform sample of the inputs seen, by reservoir sampling.
+
+    Which input replaces which is drawn on the host from the number of inputs seen, so that nothing
+    waits for the device and the same stream gives the same sample.
+    """
+
+    seen: int
+    values: tuple[Float[Tensor, "slots layers width"], ...]
+    counted: tuple[Bool[Tensor, "slots layers"], ...]
+
+    @classmethod
+    def empty(cls, layout: Layout) -> Sample:
+        """A sample of no input."""
+        size = max(2, min(_MOST_INPUTS, _MOST_BYTES // (4 * layout.neurons)))
+
+        def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=layout.device)
+
+        return cls(
+            seen=0,
+            values=tuple(zeros(size, len(g), g.width, dtype=torch.float32) for g in layout.groups),
+            counted=tuple(zeros(size, len(g), dtype=torch.bool) for g in layout.groups),
+        )
+
+    def observe(self, batch: Activations) -> Sample:
+        """The sample after a batch. Overwrites this one, which calibration alone holds."""
+        slots, rows = self._draw(batch.size)
+        if slots:
+            device = self.values[0].device
+            to, source = torch.tensor(slots).to(device), torch.tensor(rows).to(device)
+            for stack, values, counted in zip(batch.stacks, self.values, self.counted, strict=True):
+                values[to] = stack.values[source].to(values.dtype)
+                counted[to] = True if stack.counted is None else stack.counted[source]
+        return Sample(self.seen + batch.size, self.values, self.counted)
+
+    def stacks(self) -> tuple[Stack, ...]:
+        """The sampled inputs, as a batch's stacks."""
+        filled = slice(0, min(self.seen, self.values[0].shape[0]))
+        return tuple(Stack(v[filled], c[filled]) for v, c in zip(self.values, self.counted, strict=True))
+
+    def _draw(self, size: int) -> tuple[list[int], list[int]]:
+        capacity = self.values[0].shape[0]
+        generator = torch.Generator().manual_seed(self.seen)
+        chance = torch.rand(size, generator=generator, dtype=torch.float64).tolist()
+        chosen: dict[int, int] = {}
+        for row in range(size):
+            index = self.seen + row
+            slot = index if index < capacity else int(chance[row] * (index + 1))
+            if slot < capacity:
+                chosen[slot] = row
+        return list(chosen.keys()), list(chosen.values())

@@ -1,0 +1,63 @@
+"""Amounts of memory: reading ``"16GiB"``, writing ``113 GB``, and cutting work into blocks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import torch
+
+from neuralcov.core.errors import HyperParameterError
+
+_UNITS = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", start=1):
+    _UNITS[_letter] = _UNITS[f"{_letter}IB"] = 1024**_power
+    _UNITS[f"{_letter}B"] = 1000**_power
+
+# Elements worked on at a time. A CPU is fastest when a block and its temporaries stay in cache; a GPU
+# when a block fills it, and there the bound only keeps temporaries from filling its memory.
+_BLOCK_ELEMENTS = {"cpu": 1 << 18}
+_BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
+
+
+def parse_bytes(text: str | int) -> int:
+    """Number of bytes in ``"16GiB"``, ``"500 MB"`` or a plain number.
+
+    >>> parse_bytes("1.5 KiB")
+    1536
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        amount = text
+    else:
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?(?:I?B)?)\s*", str(text).upper())
+        if match is None or match[2] not in _UNITS:
+            raise HyperParameterError(f"memory={text!r}: expected a size such as '16GiB' or '500MB'")
+        amount = int(float(match[1]) * _UNITS[match[2]])
+    if amount <= 0:
+        raise HyperParameterError(f"memory={text!r}: must be above 0")
+    return amount
+
+
+def show_bytes(amount: float) -> str:
+    """An amount of memory with three figures.
+
+    >>> show_bytes(112_800_000_000)
+    '113 GB'
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 999.5:
+            return f"{amount:.3g} {unit}"
+        amount /= 1000
+    return f"{amount:.3g} TB"
+
+
+def blocks(length: int, elements_each: int, device: torch.device) -> Iterator[slice]:
+    """Slices that cut ``length`` items into blocks of a size that suits the device.
+
+    >>> list(blocks(5, 1 << 17, torch.device("cpu")))
+    [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
+    """
+    limit = _BLOCK_ELEMENTS.get(device.type, _BLOCK_ELEMENTS_ELSEWHERE)
+    step = max(1, limit // max(1, elements_each))
+    for start in range(0, length, step):
+        yield slice(start, min(start + step, length))

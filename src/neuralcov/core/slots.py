@@ -1,0 +1,116 @@
+"""Criteria that tick off slots of neurons: a bitmap, and each criterion's own rule for what a batch hits."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.activations import Activations, Stack
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, widths_of
+from neuralcov.core.layout import Layout, in_execution_order
+from neuralcov.core.shapes import Bool, Float, Shaped
+from neuralcov.core.sizes import blocks
+
+
+@dataclass(frozen=True, eq=False)
+class Ticks(State):
+    """Which slots are covered, per group of layers: ``(layers, width, 1 + slots)``.
+
+    Slot 0 stands for "nothing hit" and is always covered, so that a rule may point every neuron of
+    every input somewhere and no mask is needed. With a single slot per neuron it is left out and the
+    shape is ``(layers, width)``.
+    """
+
+    covered: tuple[Bool[Tensor, "layers width ..."], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SlotCriterion(Criterion[Ticks]):
+    """Base of criteria whose every neuron has ``slots`` slots, of which an input hits at most one."""
+
+    @property
+    def promises(self) -> frozenset[str]:
+        """A bitmap keeps them all."""
+        return ALL_PROMISES
+
+    @property
+    def slots(self) -> int:
+        """Slots per neuron."""
+        return 1
+
+    @abstractmethod
+    def hits(self, stack: Stack, group: int) -> Shaped[Tensor, "batch layers width"]:
+        """Which slot each input hits: whether, for one slot; 0 (none) to ``slots``, for several.
+
+        ``group`` is the index of the stack among the layout's groups. Rows that do not count need no
+        care here.
+        """
+
+    def init(self, layout: Layout) -> Ticks:
+        """No slot covered."""
+        covered = []
+        for group in layout.groups:
+            shape = (len(group), group.width) + ((1 + self.slots,) if self.slots > 1 else ())
+            ticks = torch.zeros(shape, dtype=torch.bool, device=layout.device)
+            if self.slots > 1:
+                ticks[..., 0] = True
+            covered.append(ticks)
+        return Ticks(no_counts(layout), widths_of(layout), tuple(covered))
+
+    def observe(self, state: Ticks, batch: Activations, *, donate: bool = False) -> Ticks:
+        """Tick off what the batch hits."""
+        covered = state.covered if donate else tuple(ticks.clone() for ticks in state.covered)
+        for group, stack in enumerate(batch.stacks):
+            for rows in _row_blocks(stack):
+                hits = self._counted_hits(stack.take(rows), group)
+                if self.slots == 1:
+                    covered[group].logical_or_(hits.any(0))
+                else:
+                    covered[group].scatter_(2, hits.permute(1, 2, 0), True)
+        return Ticks(state.counts + batch.tally, state.widths, covered)
+
+    def merge(self, a: Ticks, b: Ticks) -> Ticks:
+        """Slots covered by either."""
+        covered = tuple(x | y for x, y in zip(a.covered, b.covered, strict=True))
+        return Ticks(a.counts + b.counts, a.widths, covered)
+
+    def value(self, state: Ticks) -> Float[Tensor, ""]:
+        """Covered slots divided by all slots."""
+        ticked = torch.stack([self._ticked(ticks).sum() for ticks in state.covered]).sum()
+        return ticked.double() / (state.neurons * self.slots)
+
+    def by_layer(self, state: Ticks) -> Float[Tensor, "layers"]:
+        """Covered slots of each layer divided by the layer's slots."""
+        shares = [self._ticked(t).double() / (t.shape[1] * self.slots) for t in state.covered]
+        return in_execution_order(state.widths, shares)
+
+    def gain(self, state: Ticks, batch: Activations) -> Float[Tensor, "batch"]:
+        """Slots each input would newly cover, divided by all slots."""
+        fresh = torch.zeros(batch.size, dtype=torch.int64, device=batch.device)
+        for group, stack in enumerate(batch.stacks):
+            ticks = state.covered[group]
+            for rows in _row_blocks(stack):
+                hits = self._counted_hits(stack.take(rows), group)
+                if self.slots == 1:
+                    fresh[rows] += (hits & ~ticks).sum((1, 2))
+                else:
+                    fresh[rows] += (~ticks.gather(2, hits.permute(1, 2, 0))).sum((0, 1))
+        return fresh.double() / (state.neurons * self.slots)
+
+    def _counted_hits(self, stack: Stack, group: int) -> Tensor:
+        hits = self.hits(stack, group)
+        if stack.counted is None:
+            return hits
+        return hits.masked_fill(~stack.counted[:, :, None], 0)
+
+    def _ticked(self, ticks: Tensor) -> Tensor:
+        """Number of covered slots per layer, without the slot that stands for nothing."""
+        return ticks.sum(1) if self.slots == 1 else ticks[..., 1:].sum((1, 2))
+
+
+def _row_blocks(stack: Stack) -> list[slice]:
+    size, layers, width = stack.values.shape
+    return list(blocks(size, layers * width, stack.values.device))

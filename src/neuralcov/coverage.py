@@ -1,0 +1,531 @@
+"""Coverage: what a user holds. A model or bare layers, criteria with their states, and what calibration learnt."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from neuralcov.core.activations import Activations, home_of
+from neuralcov.core.arrays import arranged, as_activations
+from neuralcov.core.errors import (
+    CalibrationError,
+    CoverageWarning,
+    InputError,
+    MismatchError,
+    StaleProposalError,
+    StateFileError,
+)
+from neuralcov.core.layout import Layout
+from neuralcov.core.ledger import AnyCriterion, Finding, LayerRow, Ledger, States
+from neuralcov.core.reference import Reference
+from neuralcov.progress import tracked
+from neuralcov.store import (
+    AnyPath,
+    StoredCoverage,
+    load_coverage,
+    load_reference,
+    save_coverage,
+    save_reference,
+)
+from neuralcov.tap import Batch, LayerChoice, Tap, unpack_batch
+from neuralcov.tap.inputs import as_labels
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The states of a coverage at one moment, to go back to."""
+
+    names: tuple[str, ...]
+    identities: Mapping[str, str | None]
+    states: States | None
+
+
+class Coverage:
+    """Test coverage of a model.
+
+    Args:
+        model: any module; it is run in eval mode without gradients and left as it was.
+        criteria: what to measure, for example ``[nc.NLC(), nc.NC(0.75)]``.
+        layers: which modules count; see :func:`neuralcov.tap.select.choose_layers`.
+        predict: from the model's output to one class per input, where the usual reading does not fit.
+        batch_axis: the axis of the first input that is the batch.
+        device: where inputs go; by default where the model is.
+        mode: ``"eval"``, or ``"keep"`` to leave dropout and the like as they are.
+        unpack: from what a loader yields to ``(inputs, labels)``.
+        steps: time steps of recurrent layers; by default those of the first batch.
+
+    Example:
+        >>> import torch, neuralcov as nc
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> cov = nc.Coverage(model, [nc.NC(0.5), nc.TKNC(1)])
+        >>> cov.update(torch.eye(4))
+        >>> sorted(cov.values())
+        ['NC(0.5)', 'TKNC(1)']
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        criteria: Sequence[AnyCriterion],
+        *,
+        layers: LayerChoice = None,
+        predict: Callable[[Any], Any] | None = None,
+        batch_axis: int = 0,
+        device: torch.device | str | None = None,
+        mode: str = "eval",
+        unpack: Callable[[Any], tuple[Any, Any]] | None = None,
+        steps: int | None = None,
+    ) -> None:
+        self._ledger = Ledger(criteria)
+        self._tap: Tap | None = Tap(
+            model, layers, predict=predict, batch_axis=batch_axis, device=device, mode=mode, steps=steps
+        )
+        self._unpack = unpack
+        self._reference: Reference | None = None
+        self._identities: dict[str, str | None] | None = None
+        self._warned: set[str] = set()
+
+    @classmethod
+    def of_layers(
+        cls, widths: Mapping[str, int], criteria: Sequence[AnyCriterion], *, device: torch.device | str = "cpu"
+    ) -> Self:
+        """Coverage of layers whose activations somebody else computes: NumPy, JAX, TensorFlow, ONNX.
+
+        Args:
+            widths: layer → number of neurons, in execution order.
+            criteria: what to measure.
+            device: where statistics live.
+        """
+        coverage = cls._without_model(criteria)
+        coverage._ledger.layout = Layout(widths, home_of(torch.device(device)))
+        return coverage
+
+    @classmethod
+    def _without_model(cls, criteria: Sequence[AnyCriterion]) -> Self:
+        coverage = cls.__new__(cls)
+        coverage._ledger = Ledger(criteria)
+        coverage._tap = None
+        coverage._unpack = None
+        coverage._reference = None
+        coverage._identities = None
+        coverage._warned = set()
+        return coverage
+
+    def __repr__(self) -> str:
+        layout = self._ledger.layout
+        where = "no batch yet" if layout is None else f"{len(layout)} layers, {layout.neurons} neurons"
+        return f"Coverage([{', '.join(self._ledger.names)}], {where})"
+
+    @property
+    def criteria(self) -> tuple[AnyCriterion, ...]:
+        """The criteria, with what calibration taught them."""
+        return self._ledger.criteria
+
+    @property
+    def layout(self) -> Layout | None:
+        """The layers, once the first batch has shown them."""
+        return self._ledger.layout
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs were observed, those left out included."""
+        return self._ledger.inputs
+
+    # Measuring
+
+    def tap(self) -> AbstractContextManager[None]:
+        """A block within which hooks stay in place, for many single calls in a row."""
+        return nullcontext() if self._tap is None else self._tap.open()
+
+    def calibrate(
+        self,
+        data: Iterable[Any] | AnyPath | None = None,
+        *,
+        activations: Mapping[str, Any] | Activations | Iterable[Any] | None = None,
+        labels: Any = None,
+        predictions: Any = None,
+        held_out: Iterable[Any] | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        """Learn from training data, in one pass for all criteria; coverage is empty afterwards.
+
+        Args:
+            data: a loader of training batches, or the path of a saved calibration.
+            activations: in place of data, ``{layer: (batch, neurons)}`` or several such mappings.
+            labels: with a single mapping of activations.
+            predictions: with a single mapping of activations.
+            held_out: training inputs (or activations) kept out of ``data``, the unit of ``LVC(relative=True)``.
+            progress: show a bar; by default only in a terminal.
+        """
+        if not self._ledger.empty:
+            raise CalibrationError("calibrate comes before the first update; call reset() first to start over")
+        if isinstance(data, (str, os.PathLike)):
+            self._fit(self._read_calibration(data))
+            return
+        learns = self._ledger.learns
+        reference: Reference | None = None
+        with self.tap():
+            for batch in self._batches(data, activations, labels, predictions, "calibrating", progress):
+                reference = (reference or Reference.empty(batch.layout, learns)).observe(batch)
+            if reference is None or reference.seen == 0:
+                raise CalibrationError("calibration saw no input: the training data gave no batch")
+            if held_out is not None:
+                bare = self._tap is None or isinstance(held_out, (Mapping, Activations))
+                data, activations = (None, held_out) if bare else (held_out, None)
+                for batch in self._batches(data, activations, None, None, "holding out", progress):
+                    reference = reference.hold_out(batch)
+        self._fit(reference)
+
+    def assess(self, data: Iterable[Any], *, progress: bool | None = None) -> None:
+        """Update with every batch of a loader; one forward pass feeds all criteria."""
+        seen = False
+        with self.tap():
+            for batch in self._batches(data, None, None, None, "assessing", progress):
+                self._ledger.observe(batch)
+                seen = True
+        if not seen:
+            raise InputError("the data gave no batch: nothing was assessed")
+        self._warn()
+
+    def update(
+        self,
+        inputs: Any = None,
+        labels: Any = None,
+        *,
+        activations: Mapping[str, Any] | Activations | None = None,
+        predictions: Any = None,
+        lengths: Any = None,
+    ) -> None:
+        """Take one batch in.
+
+        Args:
+            inputs: a tensor, a tuple of inputs or a mapping of keyword inputs.
+            labels: one class per input, where known.
+            activations: in place of inputs, ``{layer: (batch, neurons)}``.
+            predictions: with activations, one predicted class per input.
+            lengths: time steps of each input, where shorter ones are padded.
+        """
+        self._ledger.observe(self._batch(inputs, labels, activations, predictions, lengths))
+
+    def gain(
+        self,
+        inputs: Any = None,
+        labels: Any = None,
+        *,
+        activations: Mapping[str, Any] | Activations | None = None,
+        predictions: Any = None,
+        lengths: Any = None,
+    ) -> dict[str, Tensor]:
+        """By criterion, how far each input alone would move the value. Nothing changes."""
+        return self._ledger.gain(self._batch(inputs, labels, activations, predictions, lengths))
+
+    def scores(
+        self,
+        inputs: Any = None,
+        labels: Any = None,
+        *,
+        activations: Mapping[str, Any] | Activations | None = None,
+        predictions: Any = None,
+        lengths: Any = None,
+    ) -> dict[str, Tensor]:
+        """By criterion, the surprise of each input, for the criteria that have one."""
+        batch = self._batch(inputs, labels, activations, predictions, lengths)
+        self._ledger.check(batch)
+        scores = {criterion.name: criterion.score(batch) for criterion in self.criteria}
+        return {name: score for name, score in scores.items() if score is not None}
+
+    def propose(
+        self,
+        inputs: Any = None,
+        labels: Any = None,
+        *,
+        activations: Mapping[str, Any] | Activations | None = None,
+        predictions: Any = None,
+        lengths: Any = None,
+    ) -> Proposal:
+        """The gain of each input, with the chance to commit some of them without running the model again."""
+        batch = self._batch(inputs, labels, activations, predictions, lengths)
+        return Proposal(self._ledger, batch, self._ledger.gain(batch))
+
+    # Results
+
+    def values(self) -> dict[str, float]:
+        """The value of every criterion, in the order given."""
+        self._warn()
+        return self._ledger.values()
+
+    def beside(self) -> dict[str, dict[str, float]]:
+        """Figures that belong beside the values, such as a standard error, by criterion."""
+        return self._ledger.beside()
+
+    def by_layer(self) -> tuple[LayerRow, ...]:
+        """One row per layer, with ``layer``, ``neurons`` and ``values``."""
+        return self._ledger.by_layer()
+
+    def findings(self) -> tuple[Finding, ...]:
+        """What was left out of the measurement, and what to bear in mind when reading it."""
+        return self._ledger.findings()
+
+    # States
+
+    def snapshot(self) -> Snapshot:
+        """The present state, to return to with :meth:`restore`."""
+        self._ledger.hold()
+        states = None if self._ledger.empty else self._ledger.states
+        return Snapshot(self._ledger.names, self.calibration_ids(), states)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a snapshot of this coverage or one like it."""
+        self._require_same(snapshot.names, snapshot.identities, "the snapshot")
+        self._ledger.replace(snapshot.states, held=True)
+
+    def reset(self) -> None:
+        """Empty the coverage and keep the calibration."""
+        self._ledger.replace(None, held=False)
+        self._warned.clear()
+
+    def merge(self, other: Coverage) -> None:
+        """Take in what another coverage of the same model, criteria and calibration has seen."""
+        self._require_same(other._ledger.names, other.calibration_ids(), "the other coverage")
+        self._ledger.merge(other._ledger)
+
+    def __add__(self, other: Coverage | int) -> Coverage:
+        """A new coverage of both, so that ``sum(coverages)`` works."""
+        total = self._copy()
+        if isinstance(other, Coverage):
+            total.merge(other)
+        elif other != 0:
+            return NotImplemented
+        return total
+
+    __radd__ = __add__
+
+    def save(self, path: AnyPath) -> None:
+        """Write the states, and what calibration learnt short of traces, to one file."""
+        if self._ledger.layout is None:
+            raise StateFileError(f"{path}: nothing to save, no batch was observed yet")
+        self._warn()
+        modules = None if self._tap is None else tuple(self._tap.chosen)
+        content = StoredCoverage(
+            self._ledger.layout, modules, self.criteria, self._ledger.states, self.calibration_ids()
+        )
+        save_coverage(path, content)
+
+    @classmethod
+    def load(
+        cls,
+        path: AnyPath,
+        model: nn.Module | None = None,
+        *,
+        calibration: AnyPath | None = None,
+        criteria: Sequence[AnyCriterion] | None = None,
+        device: torch.device | str | None = None,
+        **options: Any,
+    ) -> Self:
+        """Go on from a saved file.
+
+        Args:
+            path: what :meth:`save` wrote.
+            model: the model; without one the coverage takes activations.
+            calibration: a saved calibration, for criteria whose training traces state files do not hold.
+            criteria: if given, refuse a file with other criteria or hyper-parameters.
+            device: where statistics go without a model; with one, as for :class:`Coverage`.
+            options: further arguments of :class:`Coverage`, such as ``predict``.
+        """
+        if model is None and options:
+            raise InputError(f"{next(iter(options))}= needs a model: pass one to load, or leave it out")
+        parameter = None if model is None else next(model.parameters(), None)
+        where = torch.device(device or "cpu") if parameter is None else parameter.device
+        content = load_coverage(path, home_of(where))
+        if criteria is not None and [c.name for c in criteria] != [c.name for c in content.criteria]:
+            held, wanted = (", ".join(c.name for c in some) for some in (content.criteria, criteria))
+            raise MismatchError(f"{path} holds {held}, expected {wanted}")
+        if model is None:
+            coverage = cls._without_model(content.criteria)
+        else:
+            chosen = list(content.modules if content.modules is not None else content.layout)
+            coverage = cls(model, content.criteria, layers=chosen, device=device, **options)
+            assert coverage._tap is not None
+            content.layout.require_modules(coverage._tap.widths(), str(path))
+        coverage._ledger.layout = content.layout
+        coverage._ledger.replace(content.states, held=False)
+        coverage._identities = dict(content.identities)
+        if calibration is not None:
+            coverage._supply(load_reference(calibration, home_of(where)), str(calibration))
+        return coverage
+
+    def save_calibration(self, path: AnyPath) -> None:
+        """Write what calibration learnt, traces included, to one file that :meth:`calibrate` reads."""
+        if self._reference is None:
+            raise CalibrationError("there is no calibration to save: call calibrate(...) first")
+        save_reference(path, self._reference)
+
+    def calibration_ids(self) -> dict[str, str | None]:
+        """By criterion, the SHA-256 of what it learnt; ``None`` for those that learn nothing or have not yet."""
+        if self._identities is None:
+            reference = self._reference
+            self._identities = {
+                criterion.name: reference.identity(criterion.learns) if reference and criterion.learns else None
+                for criterion in self.criteria
+            }
+        return dict(self._identities)
+
+    # Inside
+
+    def _batch(self, inputs: Any, labels: Any, activations: Any, predictions: Any, lengths: Any) -> Activations:
+        """One batch from whatever the user gave, arranged as the layout says."""
+        if (inputs is None) == (activations is None):
+            raise InputError("give either inputs or activations=, one of the two")
+        if activations is not None:
+            device = None if self.layout is None else self.layout.device
+            return self._arranged(as_activations(activations, labels, predictions, device))
+        if self._tap is None:
+            raise InputError("this coverage has no model to run inputs through: pass activations=")
+        if predictions is not None:
+            raise InputError("predictions= goes with activations=; with inputs the model predicts")
+        return self._run(Batch(inputs, as_labels(labels)), lengths)
+
+    def _run(self, batch: Batch, lengths: Any = None) -> Activations:
+        assert self._tap is not None
+        wanted = "predictions" in self._ledger.needs
+        return self._arranged(self._tap.run(batch, lengths=lengths, predictions=wanted)[0])
+
+    def _arranged(self, batch: Activations) -> Activations:
+        if self._ledger.layout is None:
+            self._ledger.layout = batch.layout
+        return arranged(batch, self._ledger.layout)
+
+    def _batches(
+        self, data: Any, activations: Any, labels: Any, predictions: Any, title: str, progress: bool | None
+    ) -> Iterator[Activations]:
+        """Every batch of a loader, or of bare activations."""
+        if (data is None) == (activations is None):
+            raise InputError("give either data or activations=, one of the two")
+        if isinstance(activations, (Mapping, Activations)):
+            yield self._batch(None, labels, activations, predictions, None)
+        elif activations is not None:
+            for item in tracked(activations, title, progress):
+                yield self._batch(None, None, item, None, None)
+        elif isinstance(data, (Tensor, Mapping)) or not isinstance(data, Iterable):
+            raise InputError(f"data of type {type(data).__name__}: expected a loader that yields batches")
+        elif self._tap is None:
+            raise InputError("this coverage has no model to run inputs through: pass activations=")
+        else:
+            for item in tracked(data, title, progress):
+                yield self._run(unpack_batch(item, self._tap.batch_axis, self._unpack))
+
+    def _fit(self, reference: Reference) -> None:
+        """Teach every criterion, and start from empty coverage."""
+        self._ledger.criteria = tuple(
+            criterion.calibrate(reference) if criterion.learns else criterion for criterion in self.criteria
+        )
+        self._ledger.replace(None, held=False)
+        self._reference, self._identities = reference, None
+
+    def _read_calibration(self, path: AnyPath) -> Reference:
+        device = torch.device("cpu") if self._tap is None else self._tap.device
+        reference = load_reference(path, home_of(device) if self.layout is None else self.layout.device)
+        layout = reference.layout(home_of(device))
+        if self._ledger.layout is None:
+            self._ledger.layout = layout
+        self._ledger.layout.require_same(layout, f"the calibration {path}")
+        for criterion in self.criteria:
+            for wanted in sorted(criterion.learns):
+                if getattr(reference, wanted) is None:
+                    raise CalibrationError(
+                        f"{path}: the calibration holds no {wanted}, which {criterion.name} learns from; "
+                        "calibrate with this criterion among the criteria"
+                    )
+        return reference
+
+    def _supply(self, reference: Reference, path: str) -> None:
+        """Give loaded criteria the calibration their states were made with, and no other."""
+        for criterion in self.criteria:
+            if criterion.learns:
+                theirs = reference.identity(criterion.learns)
+                _refuse_other_calibration(criterion.name, self.calibration_ids()[criterion.name], theirs, path)
+        kept = self._ledger.states
+        self._fit(reference)
+        self._ledger.replace(kept, held=False)
+
+    def _require_same(self, names: tuple[str, ...], identities: Mapping[str, str | None], what: str) -> None:
+        if names != self._ledger.names:
+            raise MismatchError(
+                f"criteria differ: this coverage has {', '.join(self._ledger.names)}, {what} has {', '.join(names)}"
+            )
+        for name, identity in self.calibration_ids().items():
+            _refuse_other_calibration(name, identity, identities[name], what)
+
+    def _copy(self) -> Coverage:
+        twin = self._without_model(self.criteria)
+        twin._tap, twin._unpack = self._tap, self._unpack
+        twin._reference, twin._identities = self._reference, self.calibration_ids()
+        twin._ledger.layout = self._ledger.layout
+        if not self._ledger.empty:
+            self._ledger.hold()
+            twin._ledger.replace(self._ledger.states, held=True)
+        return twin
+
+    def _warn(self) -> None:
+        """Say every finding once."""
+        for finding in self._ledger.findings():
+            key = f"{finding.criterion}: {finding.sentence.lstrip('0123456789')}"
+            if key not in self._warned:
+                self._warned.add(key)
+                warnings.warn(str(finding), CoverageWarning, stacklevel=3)
+
+
+class Proposal:
+    """Inputs judged but not yet observed.
+
+    ``gain`` holds, by criterion, how far each input alone would move the value.
+    """
+
+    def __init__(self, ledger: Ledger, batch: Activations, gain: dict[str, Tensor]) -> None:
+        self.gain = gain
+        self._ledger = ledger
+        self._batch = batch
+        self._version = ledger.version
+
+    def commit(self, keep: Any = None) -> None:
+        """Observe the kept inputs one by one, in order; all by default.
+
+        Args:
+            keep: a mask over the inputs or their indices.
+        """
+        if self._ledger.version != self._version:
+            raise StaleProposalError("the coverage has changed since this proposal was made: propose again")
+        kept = self._batch if keep is None else self._batch.take(self._rows(keep))
+        self._ledger.observe_one_by_one(kept)
+
+    def _rows(self, keep: Any) -> Tensor:
+        rows = torch.as_tensor(keep)
+        if rows.dtype == torch.bool:
+            if rows.shape != (self._batch.size,):
+                raise InputError(f"keep of shape {tuple(rows.shape)}: expected a mask of {self._batch.size} inputs")
+            return rows
+        if rows.numel() == 0:
+            return rows.long()
+        if rows.dim() != 1 or rows.is_floating_point() or rows.is_complex():
+            raise InputError(f"keep of type {rows.dtype} and shape {tuple(rows.shape)}: expected a mask or indices")
+        if int(rows.min()) < 0 or int(rows.max()) >= self._batch.size:
+            raise InputError(f"keep names input {int(rows.max())}, but the proposal has {self._batch.size} inputs")
+        return rows
+
+
+def _refuse_other_calibration(name: str, ours: str | None, theirs: str | None, what: str) -> None:
+    if ours != theirs:
+        raise MismatchError(
+            f"{name}: calibrations differ: this coverage has {_short(ours)}, {what} has {_short(theirs)}"
+        )
+
+
+def _short(identity: str | None) -> str:
+    return "none" if identity is None else identity[:12]

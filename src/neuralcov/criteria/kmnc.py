@@ -1,0 +1,69 @@
+"""KMNC, k-multisection neuron coverage: how much of every neuron's training range a suite visits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from neuralcov.core import checks
+from neuralcov.core.activations import Stack
+from neuralcov.core.ranges import Ranges
+from neuralcov.core.reference import Reference
+from neuralcov.core.shapes import Int
+from neuralcov.core.slots import SlotCriterion
+
+
+@dataclass(frozen=True, eq=False)
+class KMNC(SlotCriterion):
+    r"""K-multisection neuron coverage (Ma et al., DeepGauge, ASE 2018).
+
+    .. math:: \text{section}(a) = \min\left(\left\lfloor \frac{a - lo}{hi - lo}\,K \right\rfloor, K - 1\right)
+              \text{ for } lo \le a \le hi,\qquad
+              \text{KMNC} = \frac{\text{sections covered}}{K\,N}
+
+    with ``[lo, hi]`` the neuron's range over the training data. Outputs outside the range, and neurons
+    that were constant in training, cover nothing. Sections are found in float64.
+
+    Args:
+        sections: K, the number of equal sections of each neuron's range.
+
+    Example:
+        >>> import torch, neuralcov as nc
+        >>> cov = nc.Coverage.of_layers({"fc": 1}, [nc.KMNC(4)])
+        >>> cov.calibrate(activations={"fc": torch.tensor([[0.0], [1.0]])})
+        >>> cov.update(activations={"fc": torch.tensor([[0.1], [0.2], [1.0]])})
+        >>> cov.values()
+        {'KMNC(4)': 0.5}
+    """
+
+    sections: int = 100
+
+    def __post_init__(self) -> None:
+        checks.whole_number(self, "sections", at_least=1)
+
+    @property
+    def learns(self) -> frozenset[str]:
+        """Every neuron's range."""
+        return frozenset({"ranges"})
+
+    @property
+    def slots(self) -> int:
+        """One per section."""
+        return self.sections
+
+    def calibrate(self, reference: Reference) -> Self:
+        """Keep the ranges."""
+        return replace(self, fitted=reference.ranges)
+
+    def hits(self, stack: Stack, group: int) -> Int[Tensor, "batch layers width"]:
+        """One more than the section each output falls into, 0 for none."""
+        ranges: Ranges = self.require_fitted()
+        low, high = ranges.low[group], ranges.high[group]
+        values = stack.values.double()
+        within = (values >= low) & (values <= high) & (high > low)
+        place = torch.where(within, (values - low) / (high - low) * self.sections, -1)
+        section = place.floor_().clamp_(max=self.sections - 1).long().add_(1)
+        return section.bool() if self.sections == 1 else section

@@ -1,0 +1,284 @@
+"""LVC, layer volume coverage: the volume a suite spans in every layer, in units of the training data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from neuralcov.core import checks
+from neuralcov.core.activations import Activations, Stack
+from neuralcov.core.criterion import (
+    MERGE_EXACT,
+    ORDER_FREE,
+    SPLIT_FREE,
+    TAKEN,
+    Criterion,
+    State,
+    no_counts,
+    widths_of,
+)
+from neuralcov.core.layout import Layout, in_execution_order
+from neuralcov.core.moments import Moments, empty_moments, merge_all
+from neuralcov.core.records import Record
+from neuralcov.core.reference import Reference
+from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.core.volume import Yardstick, volume, volume_gain
+
+_EXTREME_SHARE = 0.001
+
+
+@dataclass(frozen=True, eq=False)
+class LVCFit(Record):
+    """What LVC learnt: a yardstick per group, the length few training inputs exceed, and the unit.
+
+    ``unit`` is the mean volume of held-out training inputs, or of the training data where none were.
+    """
+
+    yardsticks: tuple[Yardstick, ...]
+    limit: Float[Tensor, ""]
+    unit: Float[Tensor, ""]
+    seen: int
+    constant: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class LVCState(State):
+    """Moments per block of inputs and group of layers, and how many inputs lay beyond the limit."""
+
+    blocks: tuple[tuple[Moments, ...], ...]
+    beyond: Int[Tensor, ""]
+
+
+@dataclass(frozen=True, eq=False)
+class LVC(Criterion[LVCState]):
+    r"""Layer volume coverage, neuralcov's own.
+
+    .. math:: T = \Sigma_{train} + \text{ridge}\cdot\frac{\operatorname{tr}\Sigma_{train}}{m} I,\qquad
+              \text{LVC} = \operatorname*{mean}_l \frac{\log\det(T + \Sigma) - \log\det T}{m \ln 2}
+
+    in bits per neuron, with Σ the covariance of the suite (divided by n). 0 for at most one input. Layers
+    that were constant in training are left out of the mean. Not monotone: redundant inputs lower it.
+    Extreme inputs raise it, so the share of inputs beyond the whitened length that one training input in
+    a thousand exceeds stands beside the value: higher is not more valid.
+
+    Args:
+        relative: divide by the value of held-out training inputs (``calibrate(..., held_out=...)``), or of
+            the training data where none were held out; 1.0 reads "as spread as training".
+        groups: with 2 or more, inputs are dealt to as many blocks by their content, the value is corrected
+            by the jackknife for the shortfall of small suites, and its standard error stands beside it, at
+            ``groups`` times the memory and cost.
+        ridge: regularisation, fixed at calibration.
+
+    Example:
+        >>> import torch, neuralcov as nc
+        >>> x = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
+        >>> cov = nc.Coverage.of_layers({"fc": 3}, [nc.LVC()])
+        >>> cov.calibrate(activations={"fc": x})
+        >>> cov.update(activations={"fc": x})
+        >>> round(cov.values()["LVC"], 3)
+        1.0
+    """
+
+    relative: bool = field(default=False, kw_only=True)
+    groups: int = field(default=1, kw_only=True)
+    ridge: float = field(default=1e-4, kw_only=True)
+
+    def __post_init__(self) -> None:
+        checks.flag(self, "relative")
+        checks.whole_number(self, "groups", at_least=1)
+        checks.number(self, "ridge", above=0)
+
+    @property
+    def learns(self) -> frozenset[str]:
+        """Covariances, and a sample to see how long whitened inputs get."""
+        return frozenset({"moments", "sample"})
+
+    @property
+    def promises(self) -> frozenset[str]:
+        """Moments do not care for order, split or merging."""
+        return frozenset({ORDER_FREE, SPLIT_FREE, MERGE_EXACT})
+
+    def calibrate(self, reference: Reference) -> Self:
+        """Fix the yardsticks, the limit of ordinary lengths and the unit of the relative value."""
+        assert reference.moments is not None
+        assert reference.sample is not None
+        yardsticks = tuple(Yardstick.of(moments, self.ridge) for moments in reference.moments)
+        alive = in_execution_order(reference.widths, [y.alive for y in yardsticks]).tolist()
+        constant = tuple(name for name, living in zip(reference.names, alive, strict=True) if not living)
+        lengths, present = _lengths(yardsticks, reference.sample.stacks())
+        ordinary = lengths[present]
+        limit = torch.quantile(ordinary, 1 - _EXTREME_SHARE) if len(ordinary) else ordinary.new_tensor(torch.inf)
+        unit_of = reference.held_out or reference.moments
+        unit = _mean([volume(y, m) for y, m in zip(yardsticks, unit_of, strict=True)], yardsticks)
+        # Nothing varied in training: there is no unit, and nothing that could be measured in it either.
+        unit = torch.where(unit > 0, unit, 1.0)
+        return replace(self, fitted=LVCFit(yardsticks, limit, unit, reference.seen, constant))
+
+    def init(self, layout: Layout) -> LVCState:
+        """No input in any block."""
+        blocks = tuple(empty_moments(layout) for _ in range(self.groups))
+        beyond = torch.zeros((), dtype=torch.int64, device=layout.device)
+        return LVCState(no_counts(layout), widths_of(layout), blocks, beyond)
+
+    def observe(self, state: LVCState, batch: Activations, *, donate: bool = False) -> LVCState:
+        """Take the batch into the blocks its inputs belong to."""
+        fit: LVCFit = self.require_fitted()
+        lengths, present = _lengths(fit.yardsticks, batch.stacks)
+        beyond = state.beyond + ((lengths > fit.limit) & present).sum()
+        blocks = tuple(
+            tuple(
+                m.absorb(self._part(batch, s, index), donate=donate) for m, s in zip(block, batch.stacks, strict=True)
+            )
+            for index, block in enumerate(state.blocks)
+        )
+        return LVCState(state.counts + batch.tally, state.widths, blocks, beyond)
+
+    def merge(self, a: LVCState, b: LVCState) -> LVCState:
+        """Moments of both suites, block by block."""
+        blocks = tuple(merge_all(x, y) for x, y in zip(a.blocks, b.blocks, strict=True))
+        return LVCState(a.counts + b.counts, a.widths, blocks, a.beyond + b.beyond)
+
+    def value(self, state: LVCState) -> Float[Tensor, ""]:
+        """Mean volume of the layers, in bits per neuron or relative to held-out training inputs."""
+        fit: LVCFit = self.require_fitted()
+        return _mean(self._volumes(state)[0], fit.yardsticks) / self._unit()
+
+    def by_layer(self, state: LVCState) -> Float[Tensor, "layers"]:
+        """Volume of each layer; NaN for one that was constant in training."""
+        fit: LVCFit = self.require_fitted()
+        volumes = [
+            torch.where(y.alive, v, torch.nan) for y, v in zip(fit.yardsticks, self._volumes(state)[0], strict=True)
+        ]
+        return in_execution_order(state.widths, volumes) / self._unit()
+
+    def gain(self, state: LVCState, batch: Activations) -> Float[Tensor, "batch"]:
+        """Change of the value by each input alone, from one factorisation per layer and state."""
+        fit: LVCFit = self.require_fitted()
+        whole = _union(state.blocks)
+        change = _mean_gain(fit.yardsticks, whole, batch)
+        if self.groups > 1:
+            home = self._block_of(batch)
+            rest = torch.zeros_like(change)
+            for index, block in enumerate(state.blocks):
+                apart = _mean_gain(fit.yardsticks, _without(whole, block), batch)
+                rest += apart.masked_fill(home == index, 0)
+            change = self.groups * change - (self.groups - 1) / self.groups * rest
+        return change / self._unit()
+
+    def beside(self, state: LVCState) -> Mapping[str, float]:
+        """Share of extreme inputs and, with blocks, the standard error."""
+        fit: LVCFit = self.require_fitted()
+        figures = {"beyond": float(state.beyond) / max(1, int(state.counts[TAKEN]))}
+        if self.groups > 1:
+            left_out = torch.stack([_mean(v, fit.yardsticks) for v in self._volumes(state)[1]])
+            spread = (left_out - left_out.mean()).square().sum() * (self.groups - 1) / self.groups
+            figures["standard error"] = float(spread.sqrt() / self._unit())
+        return figures
+
+    def remarks(self, state: LVCState) -> tuple[str, ...]:
+        """Layers left out, and suites or training data too small for the width of the layers."""
+        fit: LVCFit = self.require_fitted()
+        widest, taken = max(state.widths), int(state.counts[TAKEN])
+        said = []
+        if fit.constant:
+            said.append(f"constant in training and left out: {', '.join(fit.constant)}")
+        if fit.seen < 10 * widest:
+            said.append(f"calibrated on {fit.seen} inputs, fewer than 10 times the widest layer ({widest} neurons)")
+        if 0 < taken < 2 * widest:
+            said.append(
+                f"{taken} inputs are fewer than twice the widest layer ({widest} neurons): "
+                "the value falls short by 4 % or more; compare suites of equal size only"
+            )
+        elif 0 < taken < 10 * widest:
+            said.append(
+                f"{taken} inputs are fewer than 10 times the widest layer ({widest} neurons): "
+                "the value falls short by up to 4 %; compare suites of equal size"
+            )
+        return tuple(said)
+
+    def _unit(self) -> Tensor | float:
+        fit: LVCFit = self.require_fitted()
+        return fit.unit if self.relative else 1.0
+
+    def _volumes(self, state: LVCState) -> tuple[list[Tensor], list[list[Tensor]]]:
+        """Volumes per group, corrected where there are blocks; and those with each block left out."""
+        fit: LVCFit = self.require_fitted()
+        whole = _union(state.blocks)
+        volumes = [volume(y, m) for y, m in zip(fit.yardsticks, whole, strict=True)]
+        if self.groups == 1:
+            return volumes, []
+        left_out = [
+            [volume(y, m) for y, m in zip(fit.yardsticks, _without(whole, block), strict=True)]
+            for block in state.blocks
+        ]
+        means = [torch.stack(per_block).mean(0) for per_block in zip(*left_out, strict=True)]
+        corrected = [self.groups * v - (self.groups - 1) * m for v, m in zip(volumes, means, strict=True)]
+        return corrected, left_out
+
+    def _part(self, batch: Activations, stack: Stack, block: int) -> Stack:
+        if self.groups == 1:
+            return stack
+        here = (self._block_of(batch) == block)[:, None]
+        counted = here.expand(-1, stack.values.shape[1]) if stack.counted is None else stack.counted & here
+        return Stack(stack.values.masked_fill(~counted[:, :, None], 0), counted)
+
+    def _block_of(self, batch: Activations) -> Int[Tensor, "batch"]:
+        return batch.memo(("block", self.groups), lambda: _hash(batch.stacks[0].values[:, 0, :64]) % self.groups)
+
+
+def _hash(rows: Tensor) -> Int[Tensor, "batch"]:
+    """A non-negative number from each row's content, the same whatever batch the row comes in.
+
+    Only the leading bits of each number count, so that the last digits, which change with the batch
+    size a model is run at, seldom move an input to another block.
+    """
+    bits = rows.bfloat16().view(torch.int16).long()
+    weights = (torch.arange(1, rows.shape[1] + 1, device=rows.device) * -0x61C8864680B583EB) | 1
+    key = (bits * weights).sum(1)
+    key = (key ^ (key >> 29)) * -0x40A7B892E31B1A47
+    return (key >> 33) & 0x7FFFFFFF
+
+
+def _lengths(yardsticks: tuple[Yardstick, ...], stacks: tuple[Stack, ...]) -> tuple[Tensor, Bool[Tensor, "batch"]]:
+    """Root mean square over layers of whitened length / √m per input, and which inputs have any layer."""
+    total = torch.zeros(stacks[0].values.shape[0], dtype=torch.float64, device=stacks[0].values.device)
+    layers = torch.zeros_like(total)
+    for yardstick, stack in zip(yardsticks, stacks, strict=True):
+        counted = yardstick.alive.expand(len(total), -1) if stack.counted is None else stack.counted & yardstick.alive
+        squares = yardstick.squared_lengths(stack) / stack.values.shape[2]
+        total += squares.masked_fill(~counted, 0).sum(1)
+        layers += counted.sum(1)
+    return (total / layers.clamp(min=1)).sqrt(), layers > 0
+
+
+def _mean(per_group: list[Tensor], yardsticks: tuple[Yardstick, ...]) -> Tensor:
+    """Mean over layers that were not constant in training; the others hold 0."""
+    return torch.stack([layers.sum() for layers in per_group]).sum() / _alive(yardsticks)
+
+
+def _alive(yardsticks: tuple[Yardstick, ...]) -> Tensor:
+    """How many layers the mean is over."""
+    return torch.stack([y.alive.sum() for y in yardsticks]).sum().clamp(min=1)
+
+
+def _mean_gain(yardsticks: tuple[Yardstick, ...], suite: tuple[Moments, ...], batch: Activations) -> Tensor:
+    total = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
+    for yardstick, moments, stack in zip(yardsticks, suite, batch.stacks, strict=True):
+        change = volume_gain(yardstick, moments, stack.values)
+        total += (change if stack.counted is None else change.masked_fill(~stack.counted, 0)).sum(1)
+    return total / _alive(yardsticks)
+
+
+def _union(blocks: tuple[tuple[Moments, ...], ...]) -> tuple[Moments, ...]:
+    whole = blocks[0]
+    for block in blocks[1:]:
+        whole = merge_all(whole, block)
+    return whole
+
+
+def _without(whole: tuple[Moments, ...], block: tuple[Moments, ...]) -> tuple[Moments, ...]:
+    return tuple(w.without(b) for w, b in zip(whole, block, strict=True))

@@ -1,0 +1,53 @@
+"""NBC, neuron boundary coverage: neurons pushed beyond either end of their training range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from torch import Tensor
+
+from neuralcov.core.activations import Stack
+from neuralcov.core.ranges import Ranges
+from neuralcov.core.reference import Reference
+from neuralcov.core.shapes import Int
+from neuralcov.core.slots import SlotCriterion
+
+
+@dataclass(frozen=True, eq=False)
+class NBC(SlotCriterion):
+    r"""Neuron boundary coverage (Ma et al., DeepGauge, ASE 2018).
+
+    .. math:: \text{NBC} = \frac{|\{i : a_i > hi_i\}| + |\{i : a_i < lo_i\}|}{2\,N}
+
+    over all inputs, with ``[lo, hi]`` each neuron's range over the training data.
+
+    Example:
+        >>> import torch, neuralcov as nc
+        >>> cov = nc.Coverage.of_layers({"fc": 2}, [nc.NBC()])
+        >>> cov.calibrate(activations={"fc": torch.tensor([[0.0, 0.0], [1.0, 1.0]])})
+        >>> cov.update(activations={"fc": torch.tensor([[2.0, -1.0], [0.5, 2.0]])})
+        >>> cov.values()
+        {'NBC': 0.75}
+    """
+
+    @property
+    def learns(self) -> frozenset[str]:
+        """Every neuron's range."""
+        return frozenset({"ranges"})
+
+    @property
+    def slots(self) -> int:
+        """The upper and the lower corner."""
+        return 2
+
+    def calibrate(self, reference: Reference) -> Self:
+        """Keep the ranges."""
+        return replace(self, fitted=reference.ranges)
+
+    def hits(self, stack: Stack, group: int) -> Int[Tensor, "batch layers width"]:
+        """1 above the range, 2 below it, 0 within; a neuron never reached in training has no corners."""
+        ranges: Ranges = self.require_fitted()
+        low, high = ranges.low[group], ranges.high[group]
+        values, reached = stack.values, low <= high
+        return ((values > high) & reached).long() + 2 * ((values < low) & reached).long()

@@ -1,0 +1,46 @@
+"""NC, neuron coverage: the share of neurons that were ever among the strongest of their layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from neuralcov.core import checks
+from neuralcov.core.activations import Stack
+from neuralcov.core.shapes import Bool
+from neuralcov.core.slots import SlotCriterion
+
+
+@dataclass(frozen=True, eq=False)
+class NC(SlotCriterion):
+    r"""Neuron coverage (Pei et al., DeepXplore, SOSP 2017).
+
+    .. math:: s_i = \frac{a_i - \min_j a_j}{\max_j a_j - \min_j a_j},\qquad
+              \text{NC} = \frac{|\{i : s_i > \text{threshold for some input}\}|}{N}
+
+    Each input's outputs are scaled to [0, 1] within their layer; a constant layer scales to 0. Scaling
+    and comparison are done in float64.
+
+    Args:
+        threshold: what the scaled output must exceed, in [0, 1).
+
+    Example:
+        >>> import torch, neuralcov as nc
+        >>> cov = nc.Coverage.of_layers({"fc": 4}, [nc.NC(0.5)])
+        >>> cov.update(activations={"fc": torch.tensor([[0.0, 1.0, 0.6, 0.2]])})
+        >>> cov.values()
+        {'NC(0.5)': 0.5}
+    """
+
+    threshold: float = 0.75
+
+    def __post_init__(self) -> None:
+        checks.number(self, "threshold", at_least=0, below=1)
+
+    def hits(self, stack: Stack, group: int) -> Bool[Tensor, "batch layers width"]:
+        """Neurons whose scaled output exceeds the threshold."""
+        values = stack.values.double()
+        least, most = values.aminmax(dim=-1, keepdim=True)
+        # A constant layer divides 0 by 0 to NaN, which exceeds nothing.
+        return (values - least) / (most - least) > self.threshold

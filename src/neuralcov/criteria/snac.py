@@ -1,0 +1,46 @@
+"""SNAC, strong neuron activation coverage: neurons pushed beyond the top of their training range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from torch import Tensor
+
+from neuralcov.core.activations import Stack
+from neuralcov.core.ranges import Ranges
+from neuralcov.core.reference import Reference
+from neuralcov.core.shapes import Bool
+from neuralcov.core.slots import SlotCriterion
+
+
+@dataclass(frozen=True, eq=False)
+class SNAC(SlotCriterion):
+    r"""Strong neuron activation coverage (Ma et al., DeepGauge, ASE 2018).
+
+    .. math:: \text{SNAC} = \frac{|\{i : a_i > hi_i \text{ for some input}\}|}{N}
+
+    with ``hi`` the largest output of each neuron over the training data.
+
+    Example:
+        >>> import torch, neuralcov as nc
+        >>> cov = nc.Coverage.of_layers({"fc": 2}, [nc.SNAC()])
+        >>> cov.calibrate(activations={"fc": torch.tensor([[0.0, 0.0], [1.0, 1.0]])})
+        >>> cov.update(activations={"fc": torch.tensor([[2.0, -1.0]])})
+        >>> cov.values()
+        {'SNAC': 0.5}
+    """
+
+    @property
+    def learns(self) -> frozenset[str]:
+        """Every neuron's range."""
+        return frozenset({"ranges"})
+
+    def calibrate(self, reference: Reference) -> Self:
+        """Keep the ranges."""
+        return replace(self, fitted=reference.ranges)
+
+    def hits(self, stack: Stack, group: int) -> Bool[Tensor, "batch layers width"]:
+        """Neurons above their range; one never reached in training has no range to be above."""
+        ranges: Ranges = self.require_fitted()
+        return (stack.values > ranges.high[group]) & (ranges.low[group] <= ranges.high[group])

@@ -1,0 +1,44 @@
+"""TKNC, top-k neuron coverage: neurons that were ever among the k strongest of their layer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralcov.core import checks
+from neuralcov.core.activations import Stack
+from neuralcov.core.shapes import Bool
+from neuralcov.core.slots import SlotCriterion
+from neuralcov.core.topk import top_k
+
+
+@dataclass(frozen=True, eq=False)
+class TKNC(SlotCriterion):
+    r"""Top-k neuron coverage (Ma et al., DeepGauge, ASE 2018).
+
+    .. math:: \text{TKNC} = \frac{|\{i : a_i \text{ among the } k \text{ largest of its layer for some input}\}|}{N}
+
+    Equal outputs go to the lower index. A layer of at most ``k`` neurons is covered by any input.
+
+    Args:
+        k: how many neurons of each layer count as its strongest.
+
+    Example:
+        >>> import torch, neuralcov as nc
+        >>> cov = nc.Coverage.of_layers({"fc": 4}, [nc.TKNC(1)])
+        >>> cov.update(activations={"fc": torch.tensor([[1.0, 3.0, 3.0, 2.0], [1.0, 0.0, 0.0, 0.0]])})
+        >>> cov.values()
+        {'TKNC(1)': 0.5}
+    """
+
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        checks.whole_number(self, "k", at_least=1)
+
+    def hits(self, stack: Stack, group: int) -> Bool[Tensor, "batch layers width"]:
+        """The k strongest neurons of each layer."""
+        strongest = torch.zeros_like(stack.values, dtype=torch.bool)
+        return strongest.scatter_(2, top_k(stack.values, self.k), True)

@@ -1,0 +1,78 @@
+"""The result of one measurement, as plain data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from neuralcov.core.ledger import LayerRow
+from neuralcov.coverage import Coverage
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What a suite covers of a model.
+
+    ``before`` are the values the suite was added to, where it was measured on top of another one.
+    """
+
+    model: str
+    suite: str
+    inputs: int
+    values: Mapping[str, float]
+    beside: Mapping[str, Mapping[str, float]]
+    layers: tuple[LayerRow, ...]
+    findings: tuple[str, ...]
+    calibration: Mapping[str, str | None]
+    before: Mapping[str, float] | None = None
+
+    @property
+    def increase(self) -> dict[str, float] | None:
+        """By how much the suite raised each value, where there was one before."""
+        if self.before is None:
+            return None
+        return {name: value - self.before[name] for name, value in self.values.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with a schema version; numbers JSON does not know become null."""
+        content = {"schema": SCHEMA, **asdict(self), "increase": self.increase}
+        return _plain(content)  # type: ignore[no-any-return]
+
+    def write(self, path: str | Path) -> None:
+        """Write the result as JSON."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(self.to_json(), indent=2) + "\n")
+
+
+def measurement(
+    coverage: Coverage, *, model: str, suite: str, inputs: int, before: Mapping[str, float] | None = None
+) -> Measurement:
+    """Read a coverage off into a result."""
+    return Measurement(
+        model=model,
+        suite=suite,
+        inputs=inputs,
+        values=coverage.values(),
+        beside=coverage.beside(),
+        layers=coverage.by_layer(),
+        findings=tuple(str(finding) for finding in coverage.findings()),
+        calibration=coverage.calibration_ids(),
+        before=before,
+    )
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

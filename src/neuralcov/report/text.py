@@ -1,0 +1,61 @@
+"""Results as tables for a terminal."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from neuralcov.report.results import Measurement
+
+
+def show_value(value: float | None) -> str:
+    """A value with four figures; never a false 0 for something small, nor a false 1 for nearly all.
+
+    >>> show_value(0.75), show_value(1234.5678), show_value(0.0000012345), show_value(0.0), show_value(None)
+    ('0.7500', '1235', '1.234e-06', '0', '–')
+    >>> show_value(0.999999), show_value(1.0)
+    ('0.9999', '1.0000')
+    """
+    if value is None:
+        return "–"
+    if value == 0:
+        return "0"
+    size = abs(value)
+    if size < 1e-3:
+        return f"{value:.4g}"
+    decimals = 4 if size < 10 else 3 if size < 100 else 2 if size < 1000 else 0
+    if value == int(value) and size >= 10:
+        return f"{int(value)}"
+    text = f"{value:.{decimals}f}"
+    return "0.9999" if text == "1.0000" and value < 1 else text
+
+
+def value_table(result: Measurement) -> Table:
+    """Criteria and their values, with the increase where the suite was added to another."""
+    table = Table(title=f"{result.suite}: {result.inputs} inputs on {result.model}", title_justify="left")
+    table.add_column("criterion")
+    table.add_column("value", justify="right")
+    increase = result.increase
+    if increase is not None:
+        table.add_column("increase", justify="right")
+    table.add_column("beside it")
+    for name, value in result.values.items():
+        figures = result.beside.get(name, {})
+        beside = ", ".join(f"{what} {show_value(number)}" for what, number in figures.items())
+        row = [name, show_value(value)]
+        if increase is not None:
+            row.append(show_value(increase[name]))
+        table.add_row(*row, beside)
+    return table
+
+
+def layer_table(result: Measurement) -> Table:
+    """Layers and their values under each criterion that has one for them."""
+    shown = [name for name in result.values if any(row.values.get(name) is not None for row in result.layers)]
+    table = Table(title="by layer", title_justify="left")
+    table.add_column("layer")
+    table.add_column("neurons", justify="right")
+    for name in shown:
+        table.add_column(name, justify="right")
+    for row in result.layers:
+        table.add_row(row.layer, str(row.neurons), *(show_value(row.values.get(name)) for name in shown))
+    return table

@@ -1,0 +1,108 @@
+"""What goes into state files and saved calibrations, and how it comes back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuralcov.core import files
+from neuralcov.core.criterion import Criterion
+from neuralcov.core.errors import NeuralcovError, StateFileError
+from neuralcov.core.layout import Layout
+from neuralcov.core.ledger import AnyCriterion, States
+from neuralcov.core.records import flatten, unflatten
+from neuralcov.core.reference import Reference
+
+AnyPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredCoverage:
+    """The content of a state file.
+
+    ``modules`` are the names of the chosen modules, ``None`` for a coverage without a model.
+    """
+
+    layout: Layout
+    modules: tuple[str, ...] | None
+    criteria: tuple[AnyCriterion, ...]
+    states: States
+    identities: Mapping[str, str | None]
+
+
+def save_coverage(path: AnyPath, content: StoredCoverage) -> None:
+    """Write a state file: states, and what calibration taught each criterion short of traces."""
+    tensors: dict[str, Tensor] = {}
+    entries = [
+        {
+            "class": type(criterion).__name__,
+            "parameters": criterion.parameters,
+            "calibration": content.identities[criterion.name],
+            "fitted": flatten(criterion.portable(), f"{index}.fitted", tensors),
+            "state": flatten(state, f"{index}.state", tensors),
+        }
+        for index, (criterion, state) in enumerate(zip(content.criteria, content.states, strict=True))
+    ]
+    header = {"layout": content.layout.to_json(), "modules": content.modules, "criteria": entries}
+    files.write(path, "coverage", header, tensors)
+
+
+def load_coverage(path: AnyPath, device: torch.device) -> StoredCoverage:
+    """Read a state file."""
+    header, tensors = files.read(path, "coverage", device)
+    try:
+        criteria = tuple(_criterion(path, entry, tensors) for entry in header["criteria"])
+        modules = header["modules"]
+        return StoredCoverage(
+            layout=Layout(dict(header["layout"]), device),
+            modules=None if modules is None else tuple(modules),
+            criteria=criteria,
+            states=tuple(unflatten(entry["state"], tensors) for entry in header["criteria"]),
+            identities={
+                criterion.name: entry["calibration"]
+                for criterion, entry in zip(criteria, header["criteria"], strict=True)
+            },
+        )
+    except NeuralcovError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateFileError(f"{path}: the header is damaged ({error!r})") from error
+
+
+def save_reference(path: AnyPath, reference: Reference) -> None:
+    """Write a calibration file."""
+    tensors: dict[str, Tensor] = {}
+    files.write(path, "calibration", {"reference": flatten(reference, "reference", tensors)}, tensors)
+
+
+def load_reference(path: AnyPath, device: torch.device) -> Reference:
+    """Read a calibration file."""
+    header, tensors = files.read(path, "calibration", device)
+    try:
+        reference = unflatten(header["reference"], tensors)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StateFileError(f"{path}: the header is damaged ({error!r})") from error
+    if not isinstance(reference, Reference):
+        raise StateFileError(f"{path}: holds a {type(reference).__name__} where a calibration was expected")
+    return reference
+
+
+def _criterion(path: AnyPath, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AnyCriterion:
+    cls = Criterion.known.get(str(entry["class"]).lower())
+    if cls is None:
+        raise StateFileError(
+            f"{path}: holds the criterion {entry['class']!r}, which is not known here; "
+            "import the module that defines it"
+        )
+    parameters = {name: _thaw(value) for name, value in entry["parameters"].items()}
+    return cls(**parameters, fitted=unflatten(entry["fitted"], tensors))
+
+
+def _thaw(value: Any) -> Any:
+    """JSON has no tuples; hyper-parameters have no lists."""
+    return tuple(_thaw(item) for item in value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,0 +1,153 @@
+"""What a loader yields, taken apart into inputs for the model, labels and lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from neuralcov.core.errors import InputError
+
+Inputs: TypeAlias = "Tensor | PackedSequence | tuple[Any, ...] | Mapping[str, Any]"
+Unpack: TypeAlias = "Callable[[Any], tuple[Any, Any]]"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One batch: the model's inputs, and labels where there are any."""
+
+    inputs: Any
+    labels: Tensor | None = None
+
+
+def unpack_batch(item: Any, batch_axis: int = 0, unpack: Unpack | None = None) -> Batch:
+    """Take apart what a loader yields.
+
+    A tensor is the input. A pair whose second part is an integer tensor of length B is inputs and labels;
+    any other tuple is several inputs. A mapping is keyword inputs, with ``labels`` taken out. ``unpack``
+    decides otherwise: it returns inputs and labels.
+    """
+    if unpack is not None:
+        inputs, labels = unpack(item)
+        return Batch(inputs, as_labels(labels))
+    if isinstance(item, (Tensor, np.ndarray, PackedSequence)):
+        return Batch(item)
+    if isinstance(item, Mapping):
+        rest = {key: value for key, value in item.items() if key != "labels"}
+        return Batch(rest, as_labels(item.get("labels")))
+    if isinstance(item, (tuple, list)):
+        parts = tuple(item)
+        if len(parts) == 2 and _are_labels(parts[1], batch_size(parts[0], batch_axis)):
+            return Batch(parts[0], as_labels(parts[1]))
+        if len(parts) == 1:
+            return Batch(parts[0])
+        return Batch(parts)
+    raise InputError(
+        f"a batch of type {type(item).__name__}: expected a tensor, (inputs, labels), several inputs or a mapping; "
+        "pass unpack= to take it apart"
+    )
+
+
+def as_labels(labels: Any) -> Tensor | None:
+    """Labels as an integer tensor of one axis."""
+    if labels is None:
+        return None
+    tensor = torch.as_tensor(labels)
+    if tensor.is_floating_point() or tensor.is_complex() or tensor.dim() != 1:
+        raise InputError(
+            f"labels of type {tensor.dtype} and shape {tuple(tensor.shape)}: expected integers, one per input"
+        )
+    return tensor
+
+
+def batch_size(inputs: Any, batch_axis: int = 0) -> int:
+    """B: the length of the batch axis of the first input."""
+    first = first_tensor(inputs)
+    if first is None:
+        raise InputError(f"inputs of type {type(inputs).__name__} hold no tensor, so the batch has no size")
+    if isinstance(inputs, PackedSequence):
+        return int(inputs.batch_sizes[0])
+    if not -first.dim() <= batch_axis < first.dim():
+        raise InputError(f"an input of shape {tuple(first.shape)} has no axis {batch_axis}; set batch_axis=")
+    return first.shape[batch_axis]
+
+
+def first_tensor(value: Any) -> Tensor | None:
+    """The first tensor of a tensor, packed sequence, tuple or mapping, depth first."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, np.ndarray):
+        return torch.from_numpy(value)
+    if isinstance(value, PackedSequence):
+        return value.data
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            found = first_tensor(part)
+            if found is not None:
+                return found
+    return None
+
+
+def to_device(value: Any, device: torch.device) -> Any:
+    """The same structure with every tensor on ``device``."""
+    if isinstance(value, np.ndarray):
+        value = torch.from_numpy(value)
+    if isinstance(value, Tensor):
+        return value.to(device, non_blocking=True)
+    if isinstance(value, PackedSequence):
+        packed: Any = value  # its type stubs know no device
+        return packed.to(device)
+    if isinstance(value, Mapping):
+        return {key: to_device(part, device) for key, part in value.items()}
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return type(value)(*(to_device(part, device) for part in value))
+    if isinstance(value, (tuple, list)):
+        return type(value)(to_device(part, device) for part in value)
+    return value
+
+
+def call(model: nn.Module, inputs: Any) -> Any:
+    """Run a model on unpacked inputs."""
+    if isinstance(inputs, PackedSequence):
+        return model(inputs)
+    if isinstance(inputs, Mapping):
+        return model(**inputs)
+    if isinstance(inputs, (tuple, list)):
+        return model(*inputs)
+    return model(inputs)
+
+
+def padding_mask(inputs: Any, lengths: Any, size: int) -> Tensor | None:
+    """``(batch, steps)``, true where a step belongs to the input, or ``None`` where nothing is padded.
+
+    Taken from ``lengths`` if given, else from keyword inputs called ``attention_mask`` or ``lengths``.
+    """
+    if lengths is None and isinstance(inputs, Mapping):
+        mask = inputs.get("attention_mask")
+        if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[0] == size:
+            return mask != 0
+        lengths = inputs.get("lengths")
+    if lengths is None:
+        return None
+    steps = torch.as_tensor(lengths)
+    if steps.dim() != 1 or steps.shape[0] != size or steps.is_floating_point():
+        raise InputError(
+            f"lengths of type {steps.dtype} and shape {tuple(steps.shape)}: expected {size} integers, one per input"
+        )
+    longest = int(steps.max()) if size else 0
+    return torch.arange(longest, device=steps.device) < steps[:, None]
+
+
+def _are_labels(value: Any, size: int) -> bool:
+    if isinstance(value, np.ndarray):
+        return value.ndim == 1 and value.dtype.kind in "iu" and value.shape[0] == size
+    if not isinstance(value, Tensor) or value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
+        return False
+    return value.dim() == 1 and value.shape[0] == size

@@ -1,0 +1,82 @@
+"""What kinds of modules count as layers, and how the output of each kind is laid out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.conv import _ConvNd
+
+RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
+CELLS = (nn.RNNCell, nn.LSTMCell, nn.GRUCell)
+_DEFAULT = (nn.Linear, _ConvNd, nn.MultiheadAttention, *RECURRENT, *CELLS)
+# Modules beyond the default kinds whose features lie on axis 1 whatever the rank of their output.
+_CHANNELS_FIRST = (
+    _ConvNd,
+    _NormBase,
+    nn.GroupNorm,
+    nn.AvgPool1d,
+    nn.AvgPool2d,
+    nn.AvgPool3d,
+    nn.MaxPool1d,
+    nn.MaxPool2d,
+    nn.MaxPool3d,
+    nn.AdaptiveAvgPool1d,
+    nn.AdaptiveAvgPool2d,
+    nn.AdaptiveAvgPool3d,
+    nn.AdaptiveMaxPool1d,
+    nn.AdaptiveMaxPool2d,
+    nn.AdaptiveMaxPool3d,
+)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How to read a module's output.
+
+    Args:
+        recurrent: the output is a sequence, each step of which is a layer of its own.
+        cell: a recurrent cell, called once per step; fewer calls mean absent steps.
+        batch_axis: where the module itself says the batch lies, if it does.
+        channels_first: features lie on axis 1; ``None`` leaves it to the rank of the output.
+    """
+
+    recurrent: bool = False
+    cell: bool = False
+    batch_axis: int | None = None
+    channels_first: bool | None = None
+
+
+def is_layer_by_default(module: nn.Module) -> bool:
+    """Whether a module counts when the user chooses nothing."""
+    return isinstance(module, _DEFAULT) or _is_transformers_conv1d(module)
+
+
+def kind_of(module: nn.Module) -> Kind:
+    """How to read the output of ``module``."""
+    if isinstance(module, RECURRENT):
+        return Kind(recurrent=True, batch_axis=0 if module.batch_first else 1)
+    if isinstance(module, CELLS):
+        return Kind(cell=True, channels_first=False)
+    if isinstance(module, nn.MultiheadAttention):
+        return Kind(batch_axis=0 if module.batch_first else 1, channels_first=False)
+    if isinstance(module, _CHANNELS_FIRST):
+        return Kind(channels_first=True)
+    if is_layer_by_default(module):
+        return Kind(channels_first=False)
+    return Kind()
+
+
+def static_width(module: nn.Module) -> int | None:
+    """The neurons of a module where its own attributes tell, before it was ever run."""
+    for attribute in ("out_features", "out_channels", "embed_dim"):
+        width = getattr(module, attribute, None)
+        if isinstance(width, int):
+            return width
+    return None
+
+
+def _is_transformers_conv1d(module: nn.Module) -> bool:
+    # Named, not imported: transformers is optional and slow to import.
+    return any(c.__name__ == "Conv1D" and c.__module__.startswith("transformers.") for c in type(module).__mro__)

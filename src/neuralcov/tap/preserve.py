@@ -1,0 +1,70 @@
+"""Run a model for measurement and leave it exactly as it was: modes, buffers, compilation, fast paths."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+
+
+def original_module(model: nn.Module) -> nn.Module:
+    """The module behind ``torch.compile`` or a parallel wrapper: hooks added to those would never fire."""
+    while True:
+        inner = getattr(model, "_orig_mod", None)
+        if inner is None and isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+            inner = model.module
+        if not isinstance(inner, nn.Module):
+            return model
+        model = inner
+
+
+@contextmanager
+def preserved(model: nn.Module, mode: str) -> Iterator[None]:
+    """Within: eval mode (unless ``mode="keep"``), everything run as modules. Afterwards: as before."""
+    training = [(module, module.training) for module in model.modules()]
+    buffers = _remember_buffers(model)
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    with ExitStack() as stack:
+        if "torch._dynamo" in sys.modules:
+            # Submodules may be compiled on their own; run them as the modules they are.
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        # The fused transformer encoder bypasses its submodules.
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            if mode == "eval":
+                model.eval()
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast_path)
+            for module, flag in training:
+                module.training = flag
+            _restore_buffers(buffers)
+
+
+_Remembered = list[tuple[nn.Module, str, Tensor, Tensor, int | None]]
+
+
+def _remember_buffers(model: nn.Module) -> _Remembered:
+    return [
+        (module, name, buffer, buffer.clone(), _version(buffer))
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+
+
+def _restore_buffers(buffers: _Remembered) -> None:
+    with torch.no_grad():
+        for module, name, buffer, copy, version in buffers:
+            if version is None or _version(buffer) != version:
+                buffer.copy_(copy)
+            if module._buffers.get(name) is not buffer:
+                module._buffers[name] = buffer
+
+
+def _version(tensor: Tensor) -> int | None:
+    """How often a tensor was written to; unknown for inference tensors."""
+    return None if tensor.is_inference() else tensor._version

@@ -1,0 +1,68 @@
+"""From what a module returned to its neurons: ``(batch, neurons)``, copied so that nothing overwrites it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.errors import LayerError
+from neuralcov.tap.kinds import Kind
+
+
+def to_neurons(output: Tensor, size: int, kind: Kind, layer: str, mask: Tensor | None = None) -> Tensor:
+    """One number per input and feature: all other axes are averaged away.
+
+    Args:
+        output: what the module returned.
+        size: B, the number of inputs.
+        kind: how the module lays its output out.
+        layer: the layer's name, for messages.
+        mask: ``(batch, tokens)``, the tokens to average over where an axis of that length is averaged.
+    """
+    if output.is_complex() or output.dim() == 0:
+        raise LayerError(
+            f"layer {layer!r} gave an output of type {output.dtype} and shape {tuple(output.shape)}: "
+            "expected real numbers with a batch axis; leave it out with layers="
+        )
+    batch_first, folded = _batch_first(output, size, kind, layer)
+    if batch_first.dim() == 1:
+        batch_first = batch_first[:, None]
+    channels_first = kind.channels_first
+    if channels_first is None:
+        # A module of another kind, chosen by name: an image-like output has its features on axis 1.
+        channels_first = output.dim() >= 4
+    axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
+    features_last = batch_first.movedim(axis, -1)
+    return _average(features_last, mask)
+
+
+def _batch_first(output: Tensor, size: int, kind: Kind, layer: str) -> tuple[Tensor, bool]:
+    """The output with its batch on axis 0, and whether that took folding (B·k) into (B, k)."""
+    shape = output.shape
+    if kind.batch_axis is not None and output.dim() > kind.batch_axis and shape[kind.batch_axis] == size:
+        return output.movedim(kind.batch_axis, 0), False
+    if kind.batch_axis is None:
+        if shape[0] == size:
+            return output, False
+        if size > 0 and shape[0] % size == 0:
+            return output.reshape(size, shape[0] // size, *shape[1:]), True
+        if output.dim() > 1 and shape[1] == size and not kind.channels_first:
+            return output.movedim(1, 0), False
+    raise LayerError(
+        f"layer {layer!r} gave shape {tuple(shape)} for a batch of {size}: no axis is the batch; "
+        "set batch_axis= or leave the layer out with layers="
+    )
+
+
+def _average(output: Tensor, mask: Tensor | None) -> Tensor:
+    """Mean over all axes between the first and the last, as float32, or float64 if it was that."""
+    dtype = torch.float64 if output.dtype == torch.float64 else torch.float32
+    if output.dim() == 2:
+        return output.detach().to(dtype, copy=True)
+    if mask is not None and output.dim() == 3 and output.shape[1] == mask.shape[1]:
+        weights = mask.to(output.device, dtype)
+        # An input of padding alone has no token to average: zeros, not a division by zero.
+        share = weights / weights.sum(1, keepdim=True).clamp(min=1)
+        kept = output.detach().to(dtype).masked_fill(~mask.to(output.device)[:, :, None], 0)
+        return torch.einsum("btc,bt->bc", kept, share)
+    return output.detach().mean(dim=tuple(range(1, output.dim() - 1)), dtype=dtype)

@@ -1,0 +1,218 @@
+"""The tap: hooks on the chosen layers for the length of one block, and a model run that fills a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+
+from neuralcov.core.activations import Activations
+from neuralcov.core.errors import InputError, LayerError
+from neuralcov.tap.inputs import Batch, batch_size, call, first_tensor, padding_mask, to_device
+from neuralcov.tap.kinds import Kind, kind_of, static_width
+from neuralcov.tap.predict import checked_classes, predicted_classes
+from neuralcov.tap.preserve import original_module, preserved
+from neuralcov.tap.reduce import to_neurons
+from neuralcov.tap.select import LayerChoice, choose_layers
+
+
+@dataclass
+class _Recording:
+    """What the hooks gather during one run of the model."""
+
+    size: int
+    mask: Tensor | None
+    layers: dict[str, Tensor] = field(default_factory=dict)
+    present: dict[str, Tensor] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+
+
+class Tap:
+    """Runs a model and gives the activations of its chosen layers.
+
+    Hooks exist only within :meth:`open`; the model is put into eval mode there (``mode="keep"`` leaves
+    it) and is afterwards as it was. Outputs are reduced inside the hook, so that feature maps are never
+    held and in-place activations cannot overwrite them.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        layers: LayerChoice = None,
+        *,
+        predict: Callable[[Any], Any] | None = None,
+        batch_axis: int = 0,
+        device: torch.device | str | None = None,
+        mode: str = "eval",
+        steps: int | None = None,
+    ) -> None:
+        if not isinstance(model, nn.Module):
+            raise InputError(f"a model of type {type(model).__name__}: expected a torch.nn.Module")
+        if mode not in ("eval", "keep"):
+            raise InputError(f"mode={mode!r}: expected 'eval' or 'keep'")
+        if steps is not None and steps < 1:
+            raise InputError(f"steps={steps}: expected at least 1")
+        self.model = original_module(model)
+        self.chosen = choose_layers(self.model, layers)
+        self.batch_axis = batch_axis
+        self._predict = predict
+        self._device = None if device is None else torch.device(device)
+        self._mode = mode
+        self._steps: dict[str, int] = {}
+        self._most_steps = steps
+        self._depth = 0
+        self._recording: _Recording | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs go: where the model's first parameter lies, or as said for a model without any."""
+        first = next(self.model.parameters(), None)
+        if first is None:
+            return self._device or torch.device("cpu")
+        said = self._device
+        if said is not None and (said.type != first.device.type or said.index not in (None, first.device.index)):
+            raise InputError(
+                f"device={str(said)!r} but the model's parameters are on {first.device}: "
+                "move the model there or leave device= out"
+            )
+        return first.device
+
+    def widths(self) -> dict[str, int]:
+        """Neurons of the chosen modules that tell them without being run."""
+        known = {name: static_width(module) for name, module in self.chosen.items()}
+        return {name: width for name, width in known.items() if width is not None}
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """One block: hooks are added at its start and gone at its end, exception or not."""
+        if self._depth:
+            yield
+            return
+        handles = []
+        self._depth += 1
+        try:
+            with preserved(self.model, self._mode):
+                for name, module in self.chosen.items():
+                    handles.append(module.register_forward_hook(partial(self._hook, name, kind_of(module))))
+                yield
+        finally:
+            self._depth -= 1
+            for handle in handles:
+                handle.remove()
+
+    def run(self, batch: Batch, *, lengths: Any = None, predictions: bool = False) -> tuple[Activations, Any]:
+        """Run the model on one batch, within a block of its own if none is open.
+
+        Returns the activations and the model's output.
+        """
+        inputs = to_device(batch.inputs, self.device)
+        size = batch_size(inputs, self.batch_axis)
+        if batch.labels is not None and batch.labels.shape[0] != size:
+            raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
+        recording = _Recording(size, padding_mask(inputs, lengths, size))
+        with self.open(), torch.no_grad():
+            self._recording = recording
+            try:
+                output = call(self.model, inputs)
+            finally:
+                self._recording = None
+        self._complete(recording)
+        home = next(iter(recording.layers.values())).device
+        activations = Activations(
+            layers=recording.layers,
+            labels=None if batch.labels is None else batch.labels.to(home),
+            predictions=self._classes(output, size).to(home) if predictions else None,
+            present=recording.present,
+        )
+        return activations, output
+
+    def _classes(self, output: Any, size: int) -> Tensor:
+        if self._predict is not None:
+            return checked_classes(self._predict(output), size)
+        return predicted_classes(output, size)
+
+    def _hook(self, name: str, kind: Kind, module: nn.Module, args: Any, output: Any) -> None:
+        recording = self._recording
+        if recording is None:
+            return
+        index = recording.calls.get(name, 0)
+        recording.calls[name] = index + 1
+        layer = f"{name}#{index}" if index else name
+        if kind.recurrent:
+            self._record_steps(recording, layer, kind, output)
+            return
+        tensor = first_tensor(output)
+        if tensor is None:
+            raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
+        recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.mask)
+
+    def _record_steps(self, recording: _Recording, layer: str, kind: Kind, output: Any) -> None:
+        """Unroll a recurrent module: every time step is a layer of its own."""
+        sequence, mask = output[0], recording.mask
+        if isinstance(sequence, PackedSequence):
+            sequence, lengths = pad_packed_sequence(sequence, batch_first=True)
+            mask = (torch.arange(sequence.shape[1]) < lengths[:, None]).to(sequence.device)
+        elif kind.batch_axis == 1:
+            sequence = sequence.movedim(1, 0)
+        if sequence.dim() != 3 or sequence.shape[0] != recording.size:
+            raise LayerError(
+                f"layer {layer!r} gave shape {tuple(output[0].shape)} for a batch of {recording.size}: "
+                "expected a batched sequence; check batch_first and batch_axis="
+            )
+        steps = self._steps.setdefault(layer, self._most_steps or sequence.shape[1])
+        taken = sequence.shape[1]
+        if taken > steps:
+            raise InputError(
+                f"layer {layer!r} ran {taken} steps, more than the {steps} it was set up for: "
+                f"pass steps={taken} or more when building the coverage"
+            )
+        dtype = torch.float64 if sequence.dtype == torch.float64 else torch.float32
+        outputs = sequence.detach().to(dtype, copy=True)
+        absent = torch.zeros(recording.size, dtype=torch.bool, device=outputs.device)
+        for step in range(steps):
+            name = f"{layer}[{step}]"
+            if step >= taken:
+                recording.layers[name] = outputs.new_zeros(recording.size, outputs.shape[2])
+                recording.present[name] = absent
+                continue
+            recording.layers[name] = outputs[:, step]
+            if mask is not None:
+                recording.present[name] = mask[:, step].to(outputs.device) if step < mask.shape[1] else absent
+
+    def _complete(self, recording: _Recording) -> None:
+        """Check that every chosen layer ran; fill in calls of recurrent cells that shorter inputs lack."""
+        silent = [name for name in self.chosen if name not in recording.calls]
+        if silent:
+            raise LayerError(
+                f"layer {silent[0]!r} did not run in this forward pass"
+                + (f" (nor did {len(silent) - 1} more)" if len(silent) > 1 else "")
+                + f"; leave it out, for example with layers='!{silent[0]}'"
+            )
+        for name, module in self.chosen.items():
+            if kind_of(module).cell:
+                self._complete_cell(recording, name)
+
+    def _complete_cell(self, recording: _Recording, name: str) -> None:
+        made = recording.calls[name]
+        expected = self._steps.setdefault(name, self._most_steps or made)
+        if made > expected:
+            raise InputError(
+                f"layer {name!r} ran {made} steps, more than the {expected} it was set up for: "
+                f"pass steps={made} or more when building the coverage"
+            )
+        like = recording.layers[name]
+        for index in range(1, expected):
+            layer = f"{name}#{index}"
+            if index >= made:
+                recording.layers[layer] = torch.zeros_like(like)
+                recording.present[layer] = torch.zeros(recording.size, dtype=torch.bool, device=like.device)
+            elif recording.mask is not None and index < recording.mask.shape[1]:
+                recording.present[layer] = recording.mask[:, index].to(like.device)
+        if recording.mask is not None and recording.mask.shape[1]:
+            recording.present[name] = recording.mask[:, 0].to(like.device)

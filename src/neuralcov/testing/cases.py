@@ -1,0 +1,127 @@
+"""Small, awkward batches on which the laws are tried: ties, constant layers, zeros, wild scales, absent steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+
+from neuralcov.core.activations import Activations
+from neuralcov.core.criterion import Criterion
+from neuralcov.core.reference import Reference
+
+CLASSES = 3
+_FLAVOURS = ("smooth", "ties", "rectified", "scaled", "constant")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A calibrated criterion, a suite to observe and further inputs to judge."""
+
+    criterion: Criterion[Any]
+    training: Activations
+    suite: Activations
+    candidates: Activations
+
+
+@st.composite
+def cases(draw: st.DrawFn, criterion: Criterion[Any], *, padded: bool = True) -> Case:
+    """Cases for ``criterion``, calibrated on data of the same kind as the suite."""
+    widths = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    flavour = draw(st.sampled_from(_FLAVOURS))
+    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
+    training = random_batch(generator, widths, draw(st.integers(8, 30)), flavour)
+    suite = random_batch(generator, widths, draw(st.integers(1, 14)), flavour, spread=1.3)
+    candidates = random_batch(generator, widths, draw(st.integers(1, 5)), flavour, spread=1.6)
+    if padded and draw(st.booleans()):
+        suite = _with_absent_steps(suite, generator)
+    return Case(calibrated(criterion, training), training, suite, candidates)
+
+
+def calibrated(criterion: Criterion[Any], training: Activations) -> Criterion[Any]:
+    """The criterion after calibration on one batch, if it learns at all."""
+    if not criterion.learns:
+        return criterion
+    return criterion.calibrate(Reference.empty(training.layout, criterion.learns).observe(training))
+
+
+def random_batch(
+    generator: torch.Generator, widths: list[int], size: int, flavour: str, spread: float = 1.0
+) -> Activations:
+    """A batch of one flavour. Every class occurs once there are enough inputs."""
+    layers = {}
+    for index, width in enumerate(widths):
+        values = spread * torch.randn(size, width, generator=generator)
+        layers[f"layer{index}"] = _flavoured(values, flavour, last=index == len(widths) - 1)
+    classes = torch.arange(size) % CLASSES
+    return Activations(
+        layers=layers,
+        labels=classes[torch.randperm(size, generator=generator)],
+        predictions=classes[torch.randperm(size, generator=generator)],
+        relevance={name: torch.rand(values.shape, generator=generator) - 0.2 for name, values in layers.items()},
+    )
+
+
+def joined(first: Activations, second: Activations) -> Activations:
+    """Both batches as one."""
+
+    def rows(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+        return None if a is None or b is None else torch.cat([a, b])
+
+    def everywhere(batch: Activations, name: str) -> Tensor:
+        return batch.present.get(name, torch.ones(batch.size, dtype=torch.bool))
+
+    relevance = None
+    if first.relevance is not None and second.relevance is not None:
+        relevance = {name: torch.cat([first.relevance[name], second.relevance[name]]) for name in first.layers}
+    some = {*first.present, *second.present}
+    return Activations(
+        layers={name: torch.cat([first.layers[name], second.layers[name]]) for name in first.layers},
+        labels=rows(first.labels, second.labels),
+        predictions=rows(first.predictions, second.predictions),
+        relevance=relevance,
+        present={name: torch.cat([everywhere(first, name), everywhere(second, name)]) for name in some},
+    )
+
+
+def moved(batch: Activations, device: torch.device | str, dtype: torch.dtype | None = None) -> Activations:
+    """The same batch on another device or in another floating type."""
+
+    def every(tensors: Any, to: torch.dtype | None) -> dict[str, Tensor]:
+        return {name: tensor.to(device, to) for name, tensor in tensors.items()}
+
+    return Activations(
+        layers=every(batch.layers, dtype),
+        labels=None if batch.labels is None else batch.labels.to(device),
+        predictions=None if batch.predictions is None else batch.predictions.to(device),
+        relevance=None if batch.relevance is None else every(batch.relevance, dtype),
+        present=every(batch.present, None),
+    )
+
+
+def _flavoured(values: Tensor, flavour: str, *, last: bool) -> Tensor:
+    if flavour == "ties":
+        return values.mul(2).round()
+    if flavour == "rectified":
+        return values.relu()
+    if flavour == "scaled":
+        return values * 1e4 + 3e4 if last else values * 1e-3
+    if flavour == "constant" and last:
+        return torch.full_like(values, 0.25)
+    return values
+
+
+def _with_absent_steps(batch: Activations, generator: torch.Generator) -> Activations:
+    name = list(batch.layers)[-1]
+    there = torch.rand(batch.size, generator=generator) < 0.7
+    outputs = batch.layers[name].masked_fill(~there[:, None], 0)
+    return Activations(
+        layers={**batch.layers, name: outputs},
+        labels=batch.labels,
+        predictions=batch.predictions,
+        relevance=batch.relevance,
+        present={name: there},
+    )

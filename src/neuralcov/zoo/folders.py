@@ -1,0 +1,46 @@
+"""Image folders: one subfolder per class, as most people keep them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+
+from neuralcov.core.errors import InputError
+from neuralcov.zoo.samples import Samples
+
+_IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm"}
+
+
+def image_folder(folder: Path) -> Samples:
+    """All images below ``folder``, whose subfolders are the classes in alphabetical order.
+
+    Images must be of one size; grey ones are read as RGB.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such folder")
+    classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    images: list[torch.Tensor] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        for path in sorted((folder / name).rglob("*")):
+            if path.suffix.lower() in _IMAGES:
+                images.append(_read(path, images[0].shape if images else None))
+                labels.append(label)
+    if not images:
+        raise InputError(f"{folder}: no images in class folders; expected {folder}/CLASS/IMAGE.png")
+    return Samples(str(folder), torch.stack(images), torch.tensor(labels), tuple(classes))
+
+
+def _read(path: Path, expected: torch.Size | None) -> torch.Tensor:
+    try:
+        with Image.open(path) as image:
+            pixels = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+    except (UnidentifiedImageError, OSError) as error:
+        raise InputError(f"{path}: not an image that can be read ({error})") from error
+    if expected is not None and pixels.shape != expected:
+        size, wanted = (f"{shape[2]}×{shape[1]}" for shape in (pixels.shape, expected))
+        raise InputError(f"{path}: {size} pixels, expected {wanted} like the images before it")
+    return pixels

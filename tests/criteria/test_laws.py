@@ -1,0 +1,35 @@
+"""Every criterion, with several settings, under every law."""
+
+import pytest
+
+import neuralcov as nc
+from neuralcov.core.criterion import Criterion
+from neuralcov.testing import check_criterion
+
+CRITERIA = [
+    nc.NC(),
+    nc.NC(0),
+    nc.KMNC(1),
+    nc.KMNC(7),
+    nc.NBC(),
+    nc.SNAC(),
+    nc.TKNC(1),
+    nc.TKNC(3),
+    nc.NLC(),
+    nc.NLC(rule="all"),
+    nc.NLC(classes=3),
+    nc.NLC(classes=2, rule="all"),
+    nc.LVC(),
+    nc.LVC(relative=True),
+    nc.LVC(groups=4),
+]
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
+def test_laws(criterion):
+    check_criterion(criterion)
+
+
+def test_every_criterion_takes_part():
+    ours = {name for name, cls in Criterion.known.items() if cls.__module__.startswith("neuralcov.criteria")}
+    assert {type(criterion).__name__.lower() for criterion in CRITERIA} == ours
