@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ def write(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], te
         unfinished.chmod(0o666 & ~_umask())
         os.replace(unfinished, target)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
         raise StateFileError(f"{target}: cannot be written: {error.strerror or error}") from error
 
 

@@ -57,6 +57,7 @@ def _try(law: Law, criterion: Criterion[Any], examples: int) -> None:
         deadline=None,
         derandomize=True,
         database=None,
+        report_multiple_bugs=False,
         suppress_health_check=list(HealthCheck),
     )
     @given(case=cases(criterion))
