@@ -15,6 +15,8 @@ CRITERIA = [
     nc.SNAC(),
     nc.TKNC(1),
     nc.TKNC(3),
+    nc.TKNP(1),
+    nc.TKNP(2),
     nc.NLC(),
     nc.NLC(rule="all"),
     nc.NLC(classes=3),

@@ -7,7 +7,8 @@ from neuralcov.criteria.nc import NC
 from neuralcov.criteria.nlc import NLC
 from neuralcov.criteria.snac import SNAC
 from neuralcov.criteria.tknc import TKNC
+from neuralcov.criteria.tknp import TKNP
 
-ALL = (NC, KMNC, NBC, SNAC, TKNC, NLC, LVC)
+ALL = (NC, KMNC, NBC, SNAC, TKNC, TKNP, NLC, LVC)
 
-__all__ = ["ALL", "KMNC", "LVC", "NBC", "NC", "NLC", "SNAC", "TKNC"]
+__all__ = ["ALL", "KMNC", "LVC", "NBC", "NC", "NLC", "SNAC", "TKNC", "TKNP"]
