@@ -4,17 +4,19 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning, NeuralcovError
 from neuralcov.coverage import Coverage
-from neuralcov.criteria import KMNC, LVC, NBC, NC, NLC, SNAC, TKNC, TKNP
+from neuralcov.criteria import CC, KMNC, LVC, NBC, NC, NLC, SNAC, SS, TKNC, TKNP
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CC",
     "KMNC",
     "LVC",
     "NBC",
     "NC",
     "NLC",
     "SNAC",
+    "SS",
     "TKNC",
     "TKNP",
     "Activations",

@@ -61,7 +61,7 @@ class KeySet(Record):
         if not keys.shape[0]:
             return self
         keys = keys.masked_fill(~valid[:, None], _LAST)
-        ordered = keys[_lexical_order(keys)]
+        ordered = keys[lexical_order(keys)]
         repeats = torch.zeros(keys.shape[0], dtype=torch.bool, device=keys.device)
         repeats[1:] = (ordered[1:] == ordered[:-1]).all(1)
         fresh = ~repeats & ~self.contains(ordered) & (ordered != _LAST).any(1)
@@ -95,7 +95,8 @@ class KeySet(Record):
         return words
 
 
-def _lexical_order(keys: Tensor) -> Tensor:
+def lexical_order(keys: Int[Tensor, "batch 2"]) -> Int[Tensor, "batch"]:
+    """The order of keys by first and then second word."""
     by_second = keys[:, 1].argsort(stable=True)
     return by_second[keys[by_second, 0].argsort(stable=True)]
 

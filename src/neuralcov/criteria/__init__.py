@@ -1,14 +1,16 @@
 """The criteria, one file each, named after them. Importing this package registers them all."""
 
+from neuralcov.criteria.cc import CC
 from neuralcov.criteria.kmnc import KMNC
 from neuralcov.criteria.lvc import LVC
 from neuralcov.criteria.nbc import NBC
 from neuralcov.criteria.nc import NC
 from neuralcov.criteria.nlc import NLC
 from neuralcov.criteria.snac import SNAC
+from neuralcov.criteria.ss import SS
 from neuralcov.criteria.tknc import TKNC
 from neuralcov.criteria.tknp import TKNP
 
-ALL = (NC, KMNC, NBC, SNAC, TKNC, TKNP, NLC, LVC)
+ALL = (NC, KMNC, NBC, SNAC, TKNC, TKNP, SS, CC, NLC, LVC)
 
-__all__ = ["ALL", "KMNC", "LVC", "NBC", "NC", "NLC", "SNAC", "TKNC", "TKNP"]
+__all__ = ["ALL", "CC", "KMNC", "LVC", "NBC", "NC", "NLC", "SNAC", "SS", "TKNC", "TKNP"]
