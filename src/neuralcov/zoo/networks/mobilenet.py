@@ -44,7 +44,7 @@ class MobileNetV2(nn.Module):
                 channels = width
         self.features = nn.Sequential(*blocks, _ConvNormActivation(channels, _LAST, 1))
         self.classifier = nn.Sequential(nn.Dropout(0.2), nn.Linear(_LAST, num_classes))
-        initialise(self, linear_std=0.01)
+        initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of ``(batch, 3, size, size)`` images."""

@@ -49,7 +49,7 @@ class ResNet50(nn.Module):
             self.add_module(f"layer{number}", nn.Sequential(first, *rest))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(channels, num_classes)
-        initialise(self, linear_std=0.01)
+        initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of ``(batch, 3, size, size)`` images."""

@@ -47,7 +47,7 @@ class VGG16BN(nn.Module):
             nn.Dropout(),
             nn.Linear(_HIDDEN, num_classes),
         )
-        initialise(self, linear_std=0.01)
+        initialise(self)
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits of ``(batch, 3, size, size)`` images."""
