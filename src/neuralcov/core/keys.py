@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,6 +17,8 @@ _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND = 0x94D049BB133111EB - (1 << 64)
 _LAST = (1 << 63) - 1
+_PIECES = 4
+_PIECE_BITS = 16
 
 
 @lru_cache(maxsize=1024)
@@ -26,6 +29,21 @@ def neuron_words(layer: int, width: int, device: torch.device) -> Int[Tensor, "w
     """
     identity = torch.arange(2 * width, device=device).reshape(width, 2) + (layer << 40)
     return _mixed(identity)
+
+
+def set_keys(members: Bool[Tensor, "batch layers width"], layers: Sequence[int]) -> Int[Tensor, "batch layers 2"]:
+    """Keys of sets of neurons, for several layers of one width.
+
+    Integer products are slow or missing on most devices, so the words are cut into pieces of 16 bits whose
+    sums float64 holds exactly.
+    """
+    words = torch.stack([neuron_words(layer, members.shape[2], members.device) for layer in layers])
+    pieces = [((words >> (_PIECE_BITS * piece)) & 0xFFFF).double() for piece in range(_PIECES)]
+    sums = torch.bmm(members.transpose(0, 1).double(), torch.cat(pieces, dim=2)).long()
+    keys = torch.zeros(*sums.shape[:2], 2, dtype=torch.int64, device=members.device)
+    for piece in range(_PIECES):
+        keys += sums[:, :, 2 * piece : 2 * piece + 2] << (_PIECE_BITS * piece)
+    return keys.transpose(0, 1)
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,7 +54,7 @@ class Moments(Record):
 
     def absorb(self, stack: Stack, *, donate: bool = False) -> Moments:
         """Moments that take in a batch as well. With ``donate`` this one is overwritten."""
-        count, mean, rows = self._join(stack)
+        count, mean, rows = self.join(stack)
         out = self.scatter if donate else None
         return Moments(count, mean, torch.baddbmm(self.scatter, rows.mT, rows, out=out))
 
@@ -92,7 +92,7 @@ class Moments(Record):
             torch.where(where[:, None, None], self.scatter, other.scatter),
         )
 
-    def _join(self, stack: Stack) -> tuple[Tensor, Tensor, Tensor]:
+    def join(self, stack: Stack) -> tuple[Tensor, Tensor, Tensor]:
         """New count and mean, and rows whose products, added to the scatter, give the new scatter.
 
         The rows are the centred batch and one more, √(n·n_B/(n+n_B))·(μ_B − μ), which carries the

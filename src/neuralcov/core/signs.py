@@ -21,8 +21,6 @@ from neuralcov.core.shapes import Bool, Int
 from neuralcov.core.sizes import blocks
 
 _NOWHERE = (1 << 63) - 1
-_PIECES = 4
-_PIECE_BITS = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,21 +91,6 @@ def offer_of(
     flips = torch.where(signs[:, :, None], -words, words)
     packed = pack(following)
     return Offer(keys, packed, packed, flips, valid)
-
-
-def sign_keys(signs: Bool[Tensor, "batch layers width"], layers: list[int]) -> Int[Tensor, "batch layers 2"]:
-    """Keys of the sign vectors of several layers of one width.
-
-    Integer products are slow or missing on most devices, so the words are cut into pieces of 16 bits whose
-    sums float64 holds exactly.
-    """
-    words = torch.stack([neuron_words(layer, signs.shape[2], signs.device) for layer in layers])
-    pieces = [((words >> (_PIECE_BITS * piece)) & 0xFFFF).double() for piece in range(_PIECES)]
-    sums = torch.bmm(signs.transpose(0, 1).double(), torch.cat(pieces, dim=2)).long()
-    keys = torch.zeros(*sums.shape[:2], 2, dtype=torch.int64, device=signs.device)
-    for piece in range(_PIECES):
-        keys += sums[:, :, 2 * piece : 2 * piece + 2] << (_PIECE_BITS * piece)
-    return keys.transpose(0, 1)
 
 
 class Absorption:

@@ -5,17 +5,70 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from neuralcov.core.activations import Stack
 from neuralcov.core.moments import Moments
 from neuralcov.core.shapes import Float
 from neuralcov.core.sizes import blocks
 
 _TILE = 256
+_BLOCK = 512
 
 
 def spread(moments: Moments) -> Float[Tensor, "layers"]:
     """Sum of the absolute covariances of each layer, divided by the square of its width."""
     total: Tensor = torch.linalg.vector_norm(moments.scatter, ord=1, dim=(1, 2))
     return total / (moments.count.clamp(min=1) * moments.width**2)
+
+
+def grow(
+    moments: Moments, before: Float[Tensor, "layers"], stack: Stack, *, donate: bool = False
+) -> tuple[Moments, Float[Tensor, "layers"]]:
+    """Moments and spread after a batch that a layer takes only if its spread grows by it, or if it is the first."""
+    count, mean, rows = moments.join(stack)
+    if rows.device.type == "cpu":
+        return _grow_layer_by_layer(moments, before, (count, mean, rows), donate)
+    scatter = torch.baddbmm(moments.scatter, rows.mT, rows)
+    grown = Moments(count, mean, scatter)
+    after = spread(grown)
+    taken = (after > before) | ((moments.count == 0) & (count > 0))
+    return grown.choose(moments, taken), torch.where(taken, after, before)
+
+
+def _grow_layer_by_layer(
+    moments: Moments, before: Tensor, joined: tuple[Tensor, Tensor, Tensor], donate: bool
+) -> tuple[Moments, Tensor]:
+    """The same on a CPU: half of the products, in blocks that fit its cache, and no copy of what is refused."""
+    count, mean, rows = joined
+    scatter = moments.scatter if donate else moments.scatter.clone()
+    counts, means, after = moments.count.clone(), moments.mean.clone(), before.clone()
+    trial = torch.empty(scatter.shape[1:], dtype=torch.float64)
+    for layer in range(len(before)):
+        total = _try_rows(scatter[layer], rows[layer], trial)
+        value = total / (count[layer].clamp(min=1) * moments.width**2)
+        if value > before[layer] or (moments.count[layer] == 0 and count[layer] > 0):
+            _keep(scatter[layer], trial)
+            counts[layer], means[layer], after[layer] = count[layer], mean[layer], value
+    return Moments(counts, means, scatter), after
+
+
+def _try_rows(scatter: Tensor, rows: Tensor, trial: Tensor) -> Tensor:
+    """Put ``scatter + rowsᵀ rows`` into the lower blocks of ``trial``; return the sum of all absolute entries."""
+    total = torch.zeros((), dtype=torch.float64)
+    for top in range(0, len(scatter), _BLOCK):
+        block = slice(top, min(top + _BLOCK, len(scatter)))
+        left = slice(0, block.stop)
+        torch.addmm(scatter[block, left], rows[:, block].T, rows[:, left], out=trial[block, left])
+        total += torch.linalg.vector_norm(trial[block, block], ord=1)
+        total += 2 * torch.linalg.vector_norm(trial[block, :top], ord=1)
+    return total
+
+
+def _keep(scatter: Tensor, trial: Tensor) -> None:
+    """Copy the lower blocks of ``trial`` into ``scatter``, and mirror them."""
+    for top in range(0, len(scatter), _BLOCK):
+        block = slice(top, min(top + _BLOCK, len(scatter)))
+        scatter[block, : block.stop] = trial[block, : block.stop]
+        scatter[:top, block] = trial[block, :top].T
 
 
 def spread_gain(moments: Moments, values: Float[Tensor, "batch layers width"]) -> Float[Tensor, "batch layers"]:

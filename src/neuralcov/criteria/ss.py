@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, widths_of
+from neuralcov.core.keys import set_keys
 from neuralcov.core.layout import Layout, group_by_width
 from neuralcov.core.shapes import Float
 from neuralcov.core.signs import (
@@ -20,7 +21,6 @@ from neuralcov.core.signs import (
     count_newly_shown,
     newly_shown,
     offer_of,
-    sign_keys,
 )
 
 
@@ -119,7 +119,7 @@ def _offers(batch: Activations) -> list[Offer]:
     groups = group_by_width({name: outputs.shape[1] for name, outputs in batch.layers.items()})
     for group, stack in zip(groups, batch.stacks, strict=True):
         positive = stack.values > 0
-        group_keys = sign_keys(positive, list(group.positions))
+        group_keys = set_keys(positive, group.positions)
         for index, layer in enumerate(group.positions):
             signs[layer], keys[layer] = positive[:, index], group_keys[:, index]
             valid[layer] = batch.finite if stack.counted is None else stack.counted[:, index]

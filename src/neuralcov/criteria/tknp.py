@@ -10,11 +10,11 @@ from torch import Tensor
 from neuralcov.core import checks
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, widths_of
-from neuralcov.core.keys import KeySet, neuron_words
+from neuralcov.core.keys import KeySet, set_keys
 from neuralcov.core.layout import Layout, group_by_width
 from neuralcov.core.shapes import Float, Int
 from neuralcov.core.sizes import blocks
-from neuralcov.core.topk import top_k
+from neuralcov.core.topk import among_top_k
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,8 +82,6 @@ class TKNP(Criterion[Patterns]):
         keys = torch.zeros(batch.size, 2, dtype=torch.int64, device=batch.device)
         groups = group_by_width({name: outputs.shape[1] for name, outputs in batch.layers.items()})
         for group, stack in zip(groups, batch.stacks, strict=True):
-            words = torch.stack([neuron_words(p, group.width, batch.device) for p in group.positions])
-            layers = torch.arange(len(group), device=batch.device)[None, :, None]
             for rows in blocks(batch.size, len(group) * group.width, batch.device):
-                keys[rows] += words[layers, top_k(stack.values[rows], self.k)].sum((1, 2))
+                keys[rows] += set_keys(among_top_k(stack.values[rows], self.k), group.positions).sum(1)
         return keys
