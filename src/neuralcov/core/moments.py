@@ -48,10 +48,6 @@ class Moments(Record):
         """Covariances, divided by the count; zero before the first input."""
         return self.scatter / self.count.clamp(min=1)[:, None, None]
 
-    def covariance_of(self, layer: int) -> Float[Tensor, "width width"]:
-        """The covariance of one of the layers."""
-        return self.scatter[layer] / self.count[layer].clamp(min=1)
-
     def absorb(self, stack: Stack, *, donate: bool = False) -> Moments:
         """Moments that take in a batch as well. With ``donate`` this one is overwritten."""
         count, mean, rows = self.join(stack)
