@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from neuralcov.core.kernels import triton_installed, stretched, usable
+from neuralcov.core.kernels import stretched, triton_installed, usable
 from neuralcov.core.spread import _stretched_in_tiles
 
 CHECK = """

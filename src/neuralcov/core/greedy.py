@@ -6,6 +6,7 @@ the edge; these are repeated directly, so that the result is that of the plain l
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -54,47 +55,70 @@ class Clusters(Record):
         """Which rows are centres."""
         return torch.arange(self.centres.shape[1], device=self.count.device) < self.count[:, None]
 
-    def offer(
-        self, values: Float[Tensor, "batch layers width"], valid: Bool[Tensor, "batch layers"], reach: Reach
-    ) -> Clusters:
-        """The clusters after inputs came in order. Waits for the device once for every 1,024 inputs."""
-        clusters = self
-        for start in range(0, values.shape[0], _ROWS):
-            rows = slice(start, start + _ROWS)
-            clusters = _offer(clusters, values[rows], valid[rows], reach)
-        return clusters
 
-    def covers(self, values: Float[Tensor, "batch layers width"], reach: Reach) -> Bool[Tensor, "batch layers"]:
-        """Whether an existing cluster reaches each input. Waits for the device once."""
+def offer_all(
+    clusters: Sequence[Clusters],
+    values: Sequence[Float[Tensor, "_ _ _"]],
+    valid: Sequence[Bool[Tensor, "_ _"]],
+    reach: Reach,
+) -> tuple[Clusters, ...]:
+    """The clusters of every group after inputs came in order. Waits for the device once for every 1,024 inputs."""
+    longest = max((len(rows) for rows in values), default=0)
+    for start in range(0, longest, _ROWS):
+        rows = slice(start, start + _ROWS)
+        offers = [_Offer(c, v[rows], m[rows], reach) for c, v, m in zip(clusters, values, valid, strict=True)]
+        sizes = torch.stack([offer.sizes for offer in offers]).tolist()
+        clusters = [offer.finish(*size) for offer, size in zip(offers, sizes, strict=True)]
+    return tuple(clusters)
+
+
+def covered_by_all(
+    clusters: Sequence[Clusters], values: Sequence[Float[Tensor, "batch _ _"]], reach: Reach
+) -> list[Bool[Tensor, "batch _"]]:
+    """Per group, whether an existing cluster reaches each input in each layer. Waits for the device once."""
+    points = [rows.double().transpose(0, 1) for rows in values]
+    found = [_covered(c, p, reach, exact=False) for c, p in zip(clusters, points, strict=True)]
+    doubtful = torch.stack([doubts for _, doubts in found]).tolist()
+    return [
+        (_covered(c, p, reach, exact=True)[0] if again else covered).T
+        for c, p, (covered, _), again in zip(clusters, points, found, doubtful, strict=True)
+    ]
+
+
+class _Offer:
+    """Inputs offered to the clusters of one group, in two phases.
+
+    The first works on the device and leaves a few numbers in ``sizes``; told these, the second builds the result.
+    Between the two, one wait serves all groups.
+    """
+
+    def __init__(self, clusters: Clusters, values: Tensor, valid: Tensor, reach: Reach) -> None:
+        self._clusters, self._reach = clusters, reach
         points = values.double().transpose(0, 1)
-        covered, doubts = _covered(self, points, reach, exact=False)
-        if int(doubts):
-            covered, _ = _covered(self, points, reach, exact=True)
-        return covered.T
+        if points.device.type == "cpu":
+            # Where looking is free, only inputs that some layer has not covered need to be compared.
+            open_rows = (~_covered(clusters, points, reach, exact=True)[0] & valid.T).any(0)
+            values, valid, points = values[open_rows], valid[open_rows], points[:, open_rows]
+        self._values, self._valid, self._points = values, valid.T, points
+        self._opens, self._near, doubts = _open(clusters, points, self._valid, reach, exact=points.device.type == "cpu")
+        self._settled = _settle(self._opens, self._near, self._opens)
+        self.sizes = torch.stack([self._unsettled(), doubts, self._needed()])
 
+    def finish(self, unsettled: int, doubtful: int, needed: int) -> Clusters:
+        """The clusters after the offer."""
+        if doubtful:
+            self._opens, self._near, _ = _open(self._clusters, self._points, self._valid, self._reach, exact=True)
+            self._settled, unsettled = _settle(self._opens, self._near, self._opens), 1
+        while unsettled:
+            self._settled = _settle(self._opens, self._near, self._settled[0])
+            unsettled, needed = torch.stack([self._unsettled(), self._needed()]).tolist()
+        return _appended(self._clusters, self._values, self._settled[0], needed)
 
-def _offer(clusters: Clusters, values: Tensor, valid: Tensor, reach: Reach) -> Clusters:
-    points = values.double().transpose(0, 1)
-    if points.device.type == "cpu":
-        # Where looking is free, only inputs that some layer has not covered need to be compared.
-        open_rows = (~_covered(clusters, points, reach, exact=True)[0] & valid.T).any(0)
-        if not bool(open_rows.any()):
-            return clusters
-        values, valid, points = values[open_rows], valid[open_rows], points[:, open_rows]
-    exact = points.device.type == "cpu"
-    opens, near, doubts = _open(clusters, points, valid.T, reach, exact=exact)
-    settled = _settle(opens, near, opens)
-    unsettled, doubtful, needed = torch.stack(
-        [(settled[0] != settled[1]).sum(), doubts, (clusters.count + settled[0].sum(1)).max()]
-    ).tolist()
-    if doubtful:
-        opens, near, _ = _open(clusters, points, valid.T, reach, exact=True)
-        settled, unsettled = _settle(opens, near, opens), 1
-    while unsettled:
-        settled = _settle(opens, near, settled[0])
-        unsettled = int((settled[0] != settled[1]).sum())
-        needed = int((clusters.count + settled[0].sum(1)).max())
-    return _appended(clusters, values, settled[0], needed)
+    def _unsettled(self) -> Tensor:
+        return (self._settled[0] != self._settled[1]).sum()
+
+    def _needed(self) -> Tensor:
+        return (self._clusters.count + self._settled[0].sum(1)).max()
 
 
 def _open(
@@ -151,6 +175,8 @@ def _within(points: Tensor, others: Tensor, reach: Reach, *, exact: bool) -> tup
 def _appended(clusters: Clusters, values: Tensor, chosen: Tensor, capacity: int) -> Clusters:
     """The clusters with the chosen inputs as centres, in order."""
     layers, old, width = clusters.centres.shape
+    if not len(values):
+        return clusters
     # One row more than needed takes whatever was not chosen.
     centres = values.new_zeros(layers, capacity + 1, width)
     centres[:, :old] = clusters.centres

@@ -21,19 +21,20 @@ from neuralcov.core.criterion import (
     widths_of,
 )
 from neuralcov.core.errors import CalibrationError, LayerError
+from neuralcov.core.keys import KeySet
 from neuralcov.core.layout import Layout
 from neuralcov.core.names import matching
 from neuralcov.core.reference import Reference
-from neuralcov.core.shapes import Bool, Float
+from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.core.sizes import parse_bytes
 from neuralcov.core.traceview import TraceView
 
 
 @dataclass(frozen=True, eq=False)
 class Buckets(State):
-    """The numbers of the buckets covered, rising; whole numbers of any size and sign, as float64."""
+    """The numbers of the buckets covered: whole numbers of any size and sign, by the bits of their float64."""
 
-    covered: Float[Tensor, "buckets"]
+    covered: KeySet
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +128,7 @@ class SurpriseCriterion(Criterion[Buckets]):
 
     def init(self, layout: Layout) -> Buckets:
         """No bucket covered."""
-        return Buckets(no_counts(layout), widths_of(layout), torch.empty(0, dtype=torch.float64, device=layout.device))
+        return Buckets(no_counts(layout), widths_of(layout), KeySet.empty(layout.device))
 
     def observe(self, state: Buckets, batch: Activations, *, donate: bool = False) -> Buckets:
         """Cover the buckets the inputs fall into; those without a place are left out and counted."""
@@ -137,22 +138,23 @@ class SurpriseCriterion(Criterion[Buckets]):
         counts = state.counts + batch.only(self._names(batch)).tally
         counts[TAKEN] -= unplaced
         counts[UNPLACED] += unplaced
-        return Buckets(counts, state.widths, _distinct(state.covered, buckets[placed]))
+        return Buckets(counts, state.widths, state.covered.add(_keys(buckets), placed))
 
     def merge(self, a: Buckets, b: Buckets) -> Buckets:
         """Buckets of either."""
-        return Buckets(a.counts + b.counts, a.widths, _distinct(a.covered, b.covered))
+        return Buckets(a.counts + b.counts, a.widths, a.covered.union(b.covered))
 
     def value(self, state: Buckets) -> Float[Tensor, ""]:
         """Number of buckets, or the share of those up to ``upper``."""
         if self.upper is None:
-            return torch.full((), len(state.covered), dtype=torch.float64, device=state.covered.device)
-        return self._within(state.covered).sum().double() * (self.bucket / self.upper)
+            return torch.full((), len(state.covered), dtype=torch.float64, device=state.counts.device)
+        numbers = state.covered.words[:, 0].contiguous().view(torch.float64)
+        return self._within(numbers).sum().double() * (self.bucket / self.upper)
 
     def gain(self, state: Buckets, batch: Activations) -> Float[Tensor, "batch"]:
         """What each input's bucket would add."""
         buckets, _ = self._buckets(batch)
-        fresh = buckets.isfinite() & ~torch.isin(buckets, state.covered)
+        fresh = buckets.isfinite() & ~state.covered.contains(_keys(buckets))
         if self.upper is None:
             return fresh.double()
         return (fresh & self._within(buckets)).double() * (self.bucket / self.upper)
@@ -178,9 +180,9 @@ class SurpriseCriterion(Criterion[Buckets]):
         return (buckets >= 0) & (buckets * self.bucket <= self.upper)
 
 
-def _distinct(some: Tensor, others: Tensor) -> Float[Tensor, "buckets"]:
-    both: Tensor = torch.unique(torch.cat([some, others]))
-    return both
+def _keys(buckets: Float[Tensor, "batch"]) -> Int[Tensor, "batch 2"]:
+    """Buckets as members of a key set."""
+    return torch.stack([buckets.view(torch.int64), torch.zeros_like(buckets, dtype=torch.int64)], dim=1)
 
 
 class Fit(ABC):
@@ -200,7 +202,7 @@ class Fit(ABC):
         traces = self.view.of_batch(batch).nan_to_num(0, 0, 0)
         for label in sorted(set(classes.tolist())):
             if label in self.view.members:
-                rows = (classes == label).nonzero()[:, 0].to(batch.device)
+                rows = (classes == label).nonzero()[:, 0].to(batch.device, non_blocking=True)
                 surprises[rows] = self.within_class(label, traces[rows])
         return surprises
 

@@ -89,7 +89,7 @@ class Traces(Record):
         for block in self.blocks:
             low, high = torch.searchsorted(wanted, torch.tensor([start, start + len(block)])).tolist()
             if low < high:
-                local = (wanted[low:high] - start).to(block.device)
+                local = (wanted[low:high] - start).to(block.device, non_blocking=True)
                 parts.append(block[local].to(self.device, non_blocking=True))
             start += len(block)
         return torch.cat(parts) if len(parts) != 1 else parts[0]

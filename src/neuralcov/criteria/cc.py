@@ -18,7 +18,7 @@ from neuralcov.core.criterion import (
     no_counts,
     widths_of,
 )
-from neuralcov.core.greedy import Clusters, Reach
+from neuralcov.core.greedy import Clusters, Reach, covered_by_all, offer_all
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.shapes import Bool, Float
 
@@ -73,18 +73,14 @@ class CC(Criterion[CCState]):
 
     def observe(self, state: CCState, batch: Activations, *, donate: bool = False) -> CCState:
         """Let the inputs open clusters in order."""
-        clusters = tuple(
-            c.offer(stack.values, _valid(stack), self._reach())
-            for c, stack in zip(state.clusters, batch.stacks, strict=True)
-        )
+        values, valid = [stack.values for stack in batch.stacks], [_valid(stack) for stack in batch.stacks]
+        clusters = offer_all(state.clusters, values, valid, self._reach())
         return CCState(state.counts + batch.tally, state.widths, clusters)
 
     def merge(self, a: CCState, b: CCState) -> CCState:
         """The second's centres, in order, offered to the first."""
-        clusters = tuple(
-            ours.offer(theirs.centres.transpose(0, 1), theirs.live().T, self._reach())
-            for ours, theirs in zip(a.clusters, b.clusters, strict=True)
-        )
+        centres, live = [c.centres.transpose(0, 1) for c in b.clusters], [c.live().T for c in b.clusters]
+        clusters = offer_all(a.clusters, centres, live, self._reach())
         return CCState(a.counts + b.counts, a.widths, clusters)
 
     def value(self, state: CCState) -> Float[Tensor, ""]:
@@ -98,8 +94,9 @@ class CC(Criterion[CCState]):
     def gain(self, state: CCState, batch: Activations) -> Float[Tensor, "batch"]:
         """In how many layers each input would open a cluster."""
         opened = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
-        for clusters, stack in zip(state.clusters, batch.stacks, strict=True):
-            opened += (_valid(stack) & ~clusters.covers(stack.values, self._reach())).sum(1)
+        covered = covered_by_all(state.clusters, [stack.values for stack in batch.stacks], self._reach())
+        for reached, stack in zip(covered, batch.stacks, strict=True):
+            opened += (_valid(stack) & ~reached).sum(1)
         return opened
 
     def _reach(self) -> Reach:

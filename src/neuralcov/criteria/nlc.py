@@ -172,7 +172,7 @@ class NLC(Criterion[NLCState]):
         labels = batch.labels.cpu()
         for label in sorted(set(labels.tolist())):
             if 0 <= label < self.classes:
-                yield label, (labels == label).nonzero()[:, 0].to(batch.device)
+                yield label, (labels == label).nonzero()[:, 0].to(batch.device, non_blocking=True)
 
     def _take(self, entry: Entry | None, batch: Activations, *, donate: bool) -> Entry:
         entry = entry or _nothing(batch.layout, self.rule)
