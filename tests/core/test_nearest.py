@@ -41,16 +41,27 @@ def test_equals_a_direct_search(seed, flavour, blocks):
     np.testing.assert_allclose(distance.numpy(), measured, rtol=1e-14)
 
 
-def test_forbidden_rows():
+def test_a_class_left_out():
     generator = torch.Generator().manual_seed(0)
     rows, queries = (torch.randn(n, 4, generator=generator) for n in (60, 20))
-    allowed = torch.rand(20, 60, generator=generator) < 0.3
-    allowed[5] = False
-    found, distance = nearest(queries, corpus(rows), lambda numbers: ~allowed[:, numbers])
-    expected, measured = brute_force(queries, rows, ~allowed.numpy())
-    expected[5] = -1
+    classes, own = (torch.randint(3, (n,), generator=generator) for n in (60, 20))
+    everyone = Corpus(corpus(rows).stream, corpus(rows).fetch, rows.mean(0), classes)
+    found, distance = nearest(queries, everyone, own)
+    expected, measured = brute_force(queries, rows, (own[:, None] == classes).numpy())
     assert found.tolist() == expected.tolist()
     np.testing.assert_allclose(distance.numpy(), measured, rtol=1e-14)
+    alone = Corpus(everyone.stream, everyone.fetch, rows.mean(0), torch.zeros_like(classes))
+    found, distance = nearest(queries, alone, torch.zeros_like(own))
+    assert found.tolist() == [-1] * 20
+    assert distance.isinf().all()
+
+
+def test_many_queries_are_answered_in_parts(monkeypatch):
+    monkeypatch.setattr("neuralcov.core.nearest._QUERY_ELEMENTS", 12)
+    rows, queries = (torch.randn(n, 4, generator=torch.Generator().manual_seed(n)) for n in (30, 10))
+    found, _ = nearest(queries, corpus(rows))
+    assert found.tolist() == brute_force(queries, rows)[0].tolist()
+    assert nearest(queries[:0], corpus(rows))[0].shape == (0,)
 
 
 @pytest.mark.parametrize("error", [1e-4, 1e-2])

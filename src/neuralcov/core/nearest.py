@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.core.shapes import Bool, Float, Int, Shaped
 from neuralcov.core.sizes import blocks
 
 _KEPT = 4
@@ -22,6 +22,7 @@ _KEPT = 4
 _PRODUCT_ERROR = 2.0**-16
 _BLOCK = {"cpu": 1 << 22}
 _BLOCK_ELSEWHERE = 1 << 27
+_QUERY_ELEMENTS = 1 << 28
 
 Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
@@ -34,40 +35,57 @@ class Corpus:
         stream: gives ``(numbers, rows)`` block by block: the rows' numbers on the CPU, rising, and the rows.
         fetch: rows by rising numbers.
         centre: any point amid the rows; distances do not depend on it, the tightness of bounds does.
+        classes: of all rows, by number, where searches are to leave a class out.
     """
 
     stream: Stream
     fetch: Callable[[Tensor], Tensor]
     centre: Float[Tensor, "width"]
+    classes: Int[Tensor, "rows"] | None = None
+
+    def forbidden(self, numbers: Tensor, apart_from: Tensor | None) -> Bool[Tensor, "queries rows"] | None:
+        """Which rows each query must not be matched with."""
+        if apart_from is None:
+            return None
+        assert self.classes is not None
+        return apart_from[:, None] == self.classes[numbers.to(self.classes.device, non_blocking=True)]
 
 
 def nearest(
-    queries: Float[Tensor, "queries width"],
-    corpus: Corpus,
-    forbidden: Callable[[Tensor], Bool[Tensor, "queries rows"]] | None = None,
+    queries: Float[Tensor, "queries width"], corpus: Corpus, apart_from: Int[Tensor, "queries"] | None = None
 ) -> tuple[Int[Tensor, "queries"], Float[Tensor, "queries"]]:
     """Number and exact distance of the nearest row, the lowest number among equals.
 
     Args:
         queries: the points to find neighbours of.
         corpus: the rows to search.
-        forbidden: given row numbers, which of them each query must not be matched with.
+        apart_from: if given, rows of this class do not count; the corpus must know its rows' classes.
 
     Returns:
-        Numbers on the CPU, -1 where every row is forbidden, and distances, infinite there.
+        Numbers on the CPU, -1 where no row counts, and distances, infinite there.
     """
+    step = max(1, _QUERY_ELEMENTS // queries.shape[1])
+    parts = [
+        _nearest(queries[i : i + step], corpus, None if apart_from is None else apart_from[i : i + step])
+        for i in range(0, len(queries), step)
+    ]
+    if not parts:
+        return torch.empty(0, dtype=torch.int64), queries.new_empty(0, dtype=torch.float64)
+    return torch.cat([found for found, _ in parts]), torch.cat([distance for _, distance in parts])
+
+
+def _nearest(queries: Tensor, corpus: Corpus, apart_from: Tensor | None) -> tuple[Tensor, Tensor]:
     bounds = _Bounds(queries, corpus.centre)
     for numbers, rows in corpus.stream():
         for some in _parts(len(numbers), len(queries), queries.device):
-            mask = None if forbidden is None else forbidden(numbers[some])
-            bounds.narrow(numbers[some], rows[some], mask)
+            bounds.narrow(numbers[some], rows[some], corpus.forbidden(numbers[some], apart_from))
     candidates, could_be, doubtful = bounds.result()
     found, distances = _measured(queries, candidates, could_be, corpus)
     again = doubtful.nonzero()[:, 0]
     if len(again):
-        part = queries[again.to(queries.device)]
-        mask_again = None if forbidden is None else _restricted(forbidden, again)
-        found[again], distances[again.to(distances.device)] = _scanned(part, corpus, mask_again)
+        here = again.to(queries.device)
+        among = None if apart_from is None else apart_from[here]
+        found[again], distances[here] = _scanned(queries[here], corpus, among)
     return found, distances
 
 
@@ -75,9 +93,10 @@ class _Bounds:
     """The rows with the smallest lower bounds so far, and the smallest upper bound, of each query."""
 
     def __init__(self, queries: Tensor, centre: Tensor) -> None:
-        self._queries = queries - centre
+        centred = queries - centre
+        self._wide = widened(centred, left=True)
         self._centre = centre
-        self._squares = self._queries.square().sum(1)
+        self._squares = centred.square().sum(1)
         # Rounding of the operands and of sums of that length, with room to spare (Higham and Mary, 2019).
         self._error = _PRODUCT_ERROR + (32 + 8 * math.sqrt(queries.shape[1])) * 2.0**-24
         shape = (len(queries), _KEPT + 1)
@@ -88,7 +107,7 @@ class _Bounds:
     def narrow(self, numbers: Tensor, rows: Tensor, forbidden: Tensor | None) -> None:
         others = rows - self._centre
         squares = others.square().sum(1)
-        apart = product(self._queries, others).mul_(-2)
+        apart = product(self._wide, widened(others, left=False)).mul_(-2)
         apart += self._squares[:, None]
         apart += squares
         error = (self._squares.sqrt()[:, None] + squares.sqrt()).square_().mul_(self._error)
@@ -110,18 +129,24 @@ class _Bounds:
         return candidates[:, :_KEPT], could_be[:, :_KEPT], could_be[:, _KEPT]
 
 
-def product(left: Float[Tensor, "a width"], right: Float[Tensor, "b width"]) -> Float[Tensor, "a b"]:
-    """``left @ right.T`` in float32 or better, fast.
+def widened(rows: Float[Tensor, "rows width"], *, left: bool) -> Shaped[Tensor, "rows wide"]:
+    """Rows made ready for :func:`product`: on a CUDA device split into bfloat16 parts, laid side by side.
 
-    On a CUDA device each operand is split into two bfloat16 parts, and the three largest of their four
-    products run on the tensor cores, added up in float32: a relative error below 2⁻¹⁶ at a multiple of the
+    With h + l the parts of each number, h·h' + h·l' + l·h' are the three largest of the four products of two
+    numbers. On the tensor cores, added up in float32, they give a relative error below 2⁻¹⁶ at a multiple of the
     speed of float32.
     """
+    if rows.device.type != "cuda":
+        return rows
+    high, low = _split(rows)
+    return torch.cat([high, high, low] if left else [high, low, high], 1)
+
+
+def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> Float[Tensor, "a b"]:
+    """Scalar products of widened rows, float32."""
     if left.device.type != "cuda":
         return left @ right.T
-    (high, low), (right_high, right_low) = _split(left), _split(right)
-    longer, other = torch.cat([high, high, low], 1), torch.cat([right_high, right_low, right_high], 1)
-    return torch.mm(longer, other.T, out_dtype=torch.float32)
+    return torch.mm(left, right.T, out_dtype=torch.float32)
 
 
 def _split(rows: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,25 +175,22 @@ def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Cor
     return found.masked_fill(~could_be.any(1), -1), least
 
 
-def _scanned(queries: Tensor, corpus: Corpus, forbidden: Callable[[Tensor], Tensor] | None) -> tuple[Tensor, Tensor]:
+def _scanned(queries: Tensor, corpus: Corpus, apart_from: Tensor | None) -> tuple[Tensor, Tensor]:
     """The nearest row of each query by direct subtraction."""
     least = torch.full((len(queries),), math.inf, dtype=torch.float64, device=queries.device)
     found = torch.full((len(queries),), -1, device=queries.device)
     for numbers, rows in corpus.stream():
         for some in blocks(len(numbers), len(queries) * queries.shape[1], queries.device):
             apart = (queries[:, None].double() - rows[None, some].double()).square().sum(2).sqrt()
+            forbidden = corpus.forbidden(numbers[some], apart_from)
             if forbidden is not None:
-                apart.masked_fill_(forbidden(numbers[some]), math.inf)
+                apart.masked_fill_(forbidden, math.inf)
             here, at = apart.min(1)
             # Blocks come by rising number: an equal distance found later is not taken.
             closer = here < least
             found = torch.where(closer, numbers[some].to(queries.device)[at], found)
             least = torch.minimum(least, here)
     return found.cpu(), least
-
-
-def _restricted(forbidden: Callable[[Tensor], Tensor], queries: Tensor) -> Callable[[Tensor], Tensor]:
-    return lambda numbers: forbidden(numbers)[queries.to(forbidden(numbers).device)]
 
 
 def _parts(rows: int, queries: int, device: torch.device) -> list[slice]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Self
 
@@ -186,24 +187,37 @@ def _keys(buckets: Float[Tensor, "batch"]) -> Int[Tensor, "batch 2"]:
 
 
 class Fit(ABC):
-    """A criterion taught by training traces: computes surprises class by class."""
+    """A criterion taught by training traces."""
 
     def __init__(self, view: TraceView) -> None:
         self.view = view
 
+    @abstractmethod
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """The surprise of each input; NaN where its class has no training traces or it has no place.
+        """The surprise of each input; NaN where its class has no training traces or it has no place."""
+
+    def by_class(self, batch: Activations) -> Iterator[tuple[int, Int[Tensor, "some"], Float[Tensor, "some width"]]]:
+        """The classes of a batch that training knew, with the rows of their inputs, on the CPU, and their traces.
 
         Waits for the device once, for the classes.
         """
-        surprises = torch.full((batch.size,), torch.nan, dtype=torch.float64, device=batch.device)
         classes = self.view.conditions(batch)
         # What is not finite is left out in the end, and must not spoil the search for others until then.
         traces = self.view.of_batch(batch).nan_to_num(0, 0, 0)
         for label in sorted(set(classes.tolist())):
             if label in self.view.members:
-                rows = (classes == label).nonzero()[:, 0].to(batch.device, non_blocking=True)
-                surprises[rows] = self.within_class(label, traces[rows])
+                rows = (classes == label).nonzero()[:, 0]
+                yield label, rows, traces[rows.to(batch.device, non_blocking=True)]
+
+
+class ClassFit(Fit):
+    """One whose surprise depends on the training traces of the input's class alone."""
+
+    def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
+        """The surprise of each input, class by class."""
+        surprises = torch.full((batch.size,), torch.nan, dtype=torch.float64, device=batch.device)
+        for label, rows, traces in self.by_class(batch):
+            surprises[rows.to(batch.device, non_blocking=True)] = self.within_class(label, traces)
         return surprises
 
     @abstractmethod

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from neuralcov.core import checks
+from neuralcov.core.activations import Activations
 from neuralcov.core.nearest import Corpus, nearest
-from neuralcov.core.shapes import Bool, Float
+from neuralcov.core.shapes import Float
 from neuralcov.core.surprise import Fit, SurpriseCriterion
 from neuralcov.core.traceview import TraceView
 
@@ -57,35 +58,40 @@ class DistanceFit(Fit):
         super().__init__(view)
         self._to_others = torch.full((len(view.classes),), torch.nan, dtype=torch.float64)
         _, first = next(iter(view.stream()))
-        self._centre = first[:4096].mean(0)
+        centre = first[:4096].mean(0)
+        self._everyone = Corpus(self._stream, view.rows, centre, view.classes.to(view.device))
 
-    def within_class(self, label: int, traces: Float[Tensor, "some width"]) -> Float[Tensor, "some"]:
-        """‖x − x_a‖ / ‖x_a − x_b‖ of traces of one class."""
+    def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
+        """‖x − x_a‖ / ‖x_a − x_b‖; what is missing of the latter is found for the whole batch at once."""
+        number = torch.full((batch.size,), -1)
+        distance = torch.full((batch.size,), torch.nan, dtype=torch.float64)
+        for label, rows, traces in self.by_class(batch):
+            number[rows], found = self._within_class(label, traces)
+            distance[rows] = found.cpu()
+        placed = number >= 0
+        between = torch.full_like(distance, torch.nan)
+        between[placed] = self._between_classes(number[placed])
+        ratio = torch.where(between.isfinite(), distance / between, torch.nan)
+        coincide = torch.where(distance == 0, distance, torch.nan)
+        return torch.where(between == 0, coincide, ratio).to(batch.device)
+
+    def _within_class(self, label: int, traces: Tensor) -> tuple[Tensor, Tensor]:
+        """Number and distance of the nearest training trace of the same class."""
         members = self.view.members[label]
         own = self.view.of_class(label)
         corpus = Corpus(
             lambda: [(members, own)],
             lambda rows: own[torch.searchsorted(members, rows).to(own.device)],
-            self._centre,
+            self._everyone.centre,
         )
-        number, distance = nearest(traces, corpus)
-        between = self._between_classes(number).to(distance.device)
-        ratio = distance / between
-        ratio = torch.where(between.isfinite(), ratio, torch.nan)
-        coincide = between == 0
-        return torch.where(coincide, torch.where(distance == 0, 0.0, torch.nan), ratio)
+        return nearest(traces, corpus)
 
     def _between_classes(self, numbers: Tensor) -> Float[Tensor, "some"]:
         """Distance of training traces to the nearest of any other class, on the CPU."""
         missing = torch.unique(numbers[self._to_others[numbers].isnan()])
         if len(missing):
-            classes = self.view.classes[missing]
-
-            def same_class(rows: Tensor) -> Bool[Tensor, "queries rows"]:
-                return (classes[:, None] == self.view.classes[rows]).to(self.view.device)
-
-            corpus = Corpus(self._stream, self.view.rows, self._centre)
-            _, distance = nearest(self.view.rows(missing), corpus, same_class)
+            classes = self.view.classes[missing].to(self.view.device)
+            _, distance = nearest(self.view.rows(missing), self._everyone, classes)
             self._to_others[missing] = distance.cpu()
         return self._to_others[numbers]
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from neuralcov.core import checks
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.shapes import Float
-from neuralcov.core.surprise import Fit, SurpriseCriterion
+from neuralcov.core.surprise import ClassFit, Fit, SurpriseCriterion
 from neuralcov.core.traceview import TraceView
 
 _ROWS = 4096
@@ -57,7 +57,7 @@ class LSC(SurpriseCriterion):
         return FixedFit(view, self.bandwidth)
 
 
-class FixedFit(Fit):
+class FixedFit(ClassFit):
     """Kernel density with one bandwidth."""
 
     def __init__(self, view: TraceView, bandwidth: float) -> None:
@@ -71,7 +71,7 @@ class FixedFit(Fit):
         return _log_norm_minus_density(traces.double(), own, own[:_ROWS].double().mean(0), self._bandwidth, log_norm)
 
 
-class ScottFit(Fit):
+class ScottFit(ClassFit):
     """Kernel density with each class's covariance, scaled by Scott's rule."""
 
     def __init__(self, view: TraceView, name: str) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from neuralcov.core import checks
 from neuralcov.core.shapes import Float
-from neuralcov.core.surprise import Fit, SurpriseCriterion
+from neuralcov.core.surprise import ClassFit, Fit, SurpriseCriterion
 from neuralcov.core.traceview import TraceView
 
 _ROWS = 4096
@@ -65,7 +65,7 @@ class ClassFactor:
     dual: bool
 
 
-class MahalanobisFit(Fit):
+class MahalanobisFit(ClassFit):
     """Mahalanobis distances to every class."""
 
     def __init__(self, view: TraceView, ridge: float) -> None:
