@@ -136,7 +136,7 @@ def test_gain_changes_nothing_and_propose_commits(net, inputs):
 def test_commit_all(net, inputs, keep):
     coverage = nc.Coverage(net, [nc.NC(0.5)])
     coverage.propose(inputs[:10]).commit(keep)
-    assert coverage.inputs == 2
+    assert coverage.inputs == 10
 
 
 def test_commit_none(net, inputs):

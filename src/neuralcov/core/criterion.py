@@ -59,6 +59,13 @@ def no_counts(layout: Layout) -> Int[Tensor, "3"]:
     return torch.zeros(3, dtype=torch.int64, device=layout.device)
 
 
+def counted(counts: Int[Tensor, "3"], taken: Bool[Tensor, "batch"]) -> Int[Tensor, "3"]:
+    """Counts with the inputs that were taken added."""
+    added = counts.clone()
+    added[TAKEN] += taken.sum()
+    return added
+
+
 def widths_of(layout: Layout) -> tuple[int, ...]:
     """Neurons of each layer, as states keep them."""
     return tuple(layout.widths.values())

@@ -19,6 +19,7 @@ from neuralcov.core.criterion import (
     UNPLACED,
     Criterion,
     State,
+    counted,
     no_counts,
     widths_of,
 )
@@ -26,7 +27,7 @@ from neuralcov.core.errors import MemoryBudgetError
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.moments import Moments, empty_moments
 from neuralcov.core.records import Record
-from neuralcov.core.shapes import Float
+from neuralcov.core.shapes import Bool, Float
 from neuralcov.core.sizes import parse_bytes, show_bytes
 from neuralcov.core.spread import grow, spread, spread_gain
 
@@ -155,6 +156,25 @@ class NLC(Criterion[NLCState]):
         for label, rows in self._by_class(batch):
             gains[rows] = self._gain_of(state.classes[label], batch.take(rows)) / self.classes
         return gains
+
+    def admit(
+        self, state: NLCState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+    ) -> tuple[Bool[Tensor, "batch"], NLCState]:
+        """In order, inputs by which some layer grows. Under the growing rule observing alone tells."""
+        if self.rule != "growing" or min_gain > 0 or self.classes is not None or self._has_empty_layers(state):
+            return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
+        taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+        before = state
+        for index in range(batch.size):
+            after = self.observe(state, batch.take(slice(index, index + 1)), donate=index > 0)
+            taken[index] = self.value(after) > self.value(state)
+            state = after
+        return taken, NLCState(counted(before.counts, taken), state.widths, state.classes)
+
+    def _has_empty_layers(self, state: NLCState) -> bool:
+        """Whether some layer would take its first input whatever it gains."""
+        entry = state.classes[0]
+        return entry is None or any(bool((group.moments.count == 0).any()) for group in entry)
 
     def _gain_of(self, entry: Entry | None, batch: Activations) -> Tensor:
         gains = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
