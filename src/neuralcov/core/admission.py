@@ -53,6 +53,8 @@ def admit_one_by_one(
     gain, fresh = torch.empty_like(norm), torch.empty_like(norm)
     partial = torch.empty(tile_total, dtype=torch.float64, device=tiles.device)
     admitted = torch.zeros(batch.size, dtype=torch.int8, device=tiles.device)
+    # As a tensor: a plain number would reach the kernels in single precision.
+    least = torch.full((1,), min_gain, dtype=torch.float64, device=tiles.device)
     size = 1 << max(0, layers - 1).bit_length()
     where = (plan.layer_of, plan.row_of, plan.column_of, plan.widths, plan.starts)
     rule = {"GROWING": growing, "BLOCK": _BLOCK, "LAYERS": size}
@@ -62,10 +64,10 @@ def admit_one_by_one(
         kernels.weigh[(layers,)](
             plan.first_tile, plan.tile_count, plan.widths, count, norm, partial, counts_here, gain, fresh, BLOCK=128
         )
-        kernels.take[(tile_total,)](tiles, *where, count, mean, row, gain, counts_here, min_gain, layers, **rule)
+        kernels.take[(tile_total,)](tiles, *where, count, mean, row, gain, counts_here, least, layers, **rule)
         kernels.settle[(layers,)](
             plan.widths, plan.starts, count, mean, row, norm, fresh, gain, counts_here, admitted[index:],
-            min_gain, layers, **rule,
+            least, layers, **rule,
         )  # fmt: skip
     return admitted.bool(), *_unpacked(groups, tiles, mean, count, norm)
 

@@ -126,7 +126,7 @@ def settle(
     """Of one layer, move mean, count and norm on if it takes the input; the first layer notes the admission."""
     layer = tl.program_id(0)
     if layer == 0:
-        tl.store(admitted, (total_gain(gain, layers, GROWING, LAYERS) > min_gain).to(tl.int8))
+        tl.store(admitted, (total_gain(gain, layers, GROWING, LAYERS) > tl.load(min_gain)).to(tl.int8))
     if taken(gain, counts_here, layer, min_gain, layers, GROWING, LAYERS):
         n, width, start = tl.load(count + layer), tl.load(widths + layer), tl.load(starts + layer)
         for first in range(0, width, BLOCK):
@@ -143,10 +143,9 @@ def settle(
 def distances(row, column, width, start, mean, values, BLOCK: tl.constexpr):
     """The input's distance from the mean along a tile's rows and columns, and how often the tile counts."""
     i, j = row * BLOCK + tl.arange(0, BLOCK), column * BLOCK + tl.arange(0, BLOCK)
-    left = tl.load(values + start + i, mask=i < width, other=0.0) - tl.load(mean + start + i, mask=i < width, other=0.0)
-    right = tl.load(values + start + j, mask=j < width, other=0.0) - tl.load(
-        mean + start + j, mask=j < width, other=0.0
-    )
+    up, along = i < width, j < width
+    left = tl.load(values + start + i, mask=up, other=0.0) - tl.load(mean + start + i, mask=up, other=0.0)
+    right = tl.load(values + start + j, mask=along, other=0.0) - tl.load(mean + start + j, mask=along, other=0.0)
     return left, right, tl.where(row == column, 1.0, 2.0)
 
 
@@ -163,7 +162,7 @@ def total_gain(gain, layers, GROWING: tl.constexpr, LAYERS: tl.constexpr):
 @triton.jit
 def taken(gain, counts_here, layer, min_gain, layers, GROWING: tl.constexpr, LAYERS: tl.constexpr):
     """Whether the layer takes the input."""
-    takes = (total_gain(gain, layers, GROWING, LAYERS) > min_gain) & (tl.load(counts_here + layer) != 0)
+    takes = (total_gain(gain, layers, GROWING, LAYERS) > tl.load(min_gain)) & (tl.load(counts_here + layer) != 0)
     if GROWING:
         takes = takes & (tl.load(gain + layer) > 0)
     return takes

@@ -169,8 +169,8 @@ class NLC(Criterion[NLCState]):
         if usable(batch.device):
             growing = self.rule == "growing"
             moments = tuple(group.moments for group in entry)
-            taken, after, spreads = admit_one_by_one(moments, batch, growing=growing, min_gain=min_gain)
-            groups = tuple(LayerSpread(m, s if growing else None) for m, s in zip(after, spreads, strict=True))
+            taken, moved, spreads = admit_one_by_one(moments, batch, growing=growing, min_gain=min_gain)
+            groups = tuple(LayerSpread(m, s if growing else None) for m, s in zip(moved, spreads, strict=True))
             return taken, NLCState(counted(state.counts, taken), state.widths, (groups,))
         if self.rule != "growing" or min_gain > 0:
             return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
