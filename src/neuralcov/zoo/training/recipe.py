@@ -85,9 +85,9 @@ RECIPES: dict[str, Recipe] = {
     "lstm": Recipe(
         kind="classify",
         data="imdb",
-        epochs=8,
+        epochs=6,
         batch_size=128,
-        learning_rate=3e-3,
+        learning_rate=2e-3,
         optimiser="adam",
         weight_decay=0.01,
         word_dropout=0.1,
