@@ -7,8 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from neuralcov.zoo.cache import VARIABLE, cache_folder, is_complete
+
+
+@pytest.fixture(scope="module")
+def one_thread():
+    """For networks so small that threads wait for each other more than they work."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 @pytest.fixture

@@ -20,6 +20,8 @@ from neuralcov.zoo.training.generate import settle_norms
 from neuralcov.zoo.training.recipe import Recipe
 from neuralcov.zoo.training.task import optimiser_for
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 @given(st.floats(0, 1), st.floats(0.01, 0.5))
 def test_schedules_stay_between_nothing_and_the_highest(progress, warm_up):

@@ -14,6 +14,8 @@ from neuralcov.core.errors import DataError, InputError
 from neuralcov.zoo.training import Settings, accuracy, train
 from neuralcov.zoo.training.run import _Training
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 
 def settings(**changes):
     return Settings(**{"epochs": 2, "batch_size": 20, "checkpoint_seconds": 0.0, **changes})
