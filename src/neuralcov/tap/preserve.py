@@ -44,12 +44,12 @@ def preserved(model: nn.Module, mode: str) -> Iterator[None]:
             _restore_buffers(buffers)
 
 
-_Remembered = list[tuple[nn.Module, str, Tensor, Tensor, int | None]]
+_Remembered = list[tuple[nn.Module, str, Tensor, Tensor]]
 
 
 def _remember_buffers(model: nn.Module) -> _Remembered:
     return [
-        (module, name, buffer, buffer.clone(), _version(buffer))
+        (module, name, buffer, buffer.clone())
         for module in model.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None
@@ -57,14 +57,9 @@ def _remember_buffers(model: nn.Module) -> _Remembered:
 
 
 def _restore_buffers(buffers: _Remembered) -> None:
-    with torch.no_grad():
-        for module, name, buffer, copy, version in buffers:
-            if version is None or _version(buffer) != version:
-                buffer.copy_(copy)
-            if module._buffers.get(name) is not buffer:
-                module._buffers[name] = buffer
-
-
-def _version(tensor: Tensor) -> int | None:
-    """How often a tensor was written to; unknown for inference tensors."""
-    return None if tensor.is_inference() else tensor._version
+    """Copy every value back: batch norm writes running statistics without raising a tensor's version."""
+    for module, name, buffer, copy in buffers:
+        with torch.inference_mode(buffer.is_inference()), torch.no_grad():
+            buffer.copy_(copy)
+        if module._buffers.get(name) is not buffer:
+            module._buffers[name] = buffer

@@ -1,0 +1,172 @@
+"""The commands as a person types them: output, files and exit codes."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+import neuralcov as nc
+from neuralcov import zoo
+from neuralcov.cli import main
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a command in this process; give its exit code, output and complaints."""
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["neuralcov", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    monkeypatch.setenv("COLUMNS", "160")
+    return command
+
+
+def test_layers(run):
+    code, out, _ = run("layers", "zoo:digits", "--input", "1,8,8")
+    assert code == 0
+    assert "4 layers, 122 neurons" in out
+    assert "16×8×8" in out
+
+
+def test_layers_of_a_factory_of_ones_own(run, tmp_path, monkeypatch):
+    (tmp_path / "mine.py").write_text("from torch import nn\ndef make(width=3):\n    return nn.Linear(5, width)\n")
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("layers", "mine:make(width=7)")
+    assert code == 0
+    assert "1 layers, 7 neurons" in out
+
+
+def test_measure_saves_and_reports(run, tmp_path):
+    net = zoo.DigitsNet()
+    save_file(net.state_dict(), tmp_path / "net.safetensors")
+    arguments = ["zoo:digits", "--weights", tmp_path / "net.safetensors", "--data", "zoo:digits"]
+    criteria = ["-c", "nc:0.5", "-c", "kmnc:10", "--calibrate", "zoo:digits"]
+    code, out, _ = run(
+        "measure", *arguments, *criteria, "--by-layer", "--save", tmp_path / "a.ncov",
+        "--save-calibration", tmp_path / "a.ncal", "--json", tmp_path / "a.json",
+    )  # fmt: skip
+    assert code == 0
+    assert "digits test: 597 inputs" in out
+    assert "conv2" in out
+    coverage = nc.Coverage(net, [nc.NC(0.5), nc.KMNC(10)])
+    coverage.calibrate(zoo.digits("train").batches(100))
+    coverage.assess(zoo.digits("test").batches(100))
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert written["values"] == coverage.values()
+    assert written["inputs"] == 597
+    assert nc.Coverage.load(tmp_path / "a.ncov").values() == coverage.values()
+    again, _, _ = run("measure", *arguments, "-c", "kmnc:10", "--calibrate", tmp_path / "a.ncal")
+    assert again == 0
+
+
+def test_measure_shows_the_increase(run, tmp_path):
+    code, out, _ = run(
+        "measure",
+        "zoo:digits",
+        "--data",
+        "zoo:digits",
+        "--init",
+        "zoo:digits",
+        "-c",
+        "nc:0.5",
+        "--json",
+        tmp_path / "a.json",
+    )
+    assert code == 0
+    assert "increase" in out
+    written = json.loads((tmp_path / "a.json").read_text())
+    assert written["increase"]["NC(0.5)"] == written["values"]["NC(0.5)"] - written["before"]["NC(0.5)"]
+    assert written["inputs"] == 597
+
+
+def test_combine(run, tmp_path):
+    images, labels = zoo.digits("test").pixels().numpy(), zoo.digits("test").labels.numpy()
+    torch.manual_seed(0)
+    save_file(zoo.DigitsNet().state_dict(), tmp_path / "net.safetensors")
+    for name, rows in (("a", slice(0, 300)), ("b", slice(300, None)), ("both", slice(None))):
+        np.savez(tmp_path / f"{name}.npz", x=images[rows], y=labels[rows])
+        code, _, _ = run(
+            "measure", "zoo:digits", "--weights", tmp_path / "net.safetensors", "--data", f"npz:{tmp_path / name}.npz",
+            "-c", "nc", "--save", tmp_path / f"{name}.ncov",
+        )  # fmt: skip
+        assert code == 0
+    code, out, _ = run("combine", tmp_path / "a.ncov", tmp_path / "b.ncov", "-o", tmp_path / "c.ncov")
+    assert code == 0
+    assert "597 inputs" in out
+    combined, whole = (nc.Coverage.load(tmp_path / f"{name}.ncov") for name in ("c", "both"))
+    assert combined.values() == whole.values()
+
+
+def test_weights_of_pytorch_files_as_plain_tensors(run, tmp_path):
+    torch.save(zoo.DigitsNet().state_dict(), tmp_path / "net.pt")
+    assert run("measure", "zoo:digits", "--weights", tmp_path / "net.pt", "--data", "zoo:digits")[0] == 0
+    torch.save(zoo.DigitsNet(), tmp_path / "pickle.pt")
+    code, _, err = run("measure", "zoo:digits", "--weights", tmp_path / "pickle.pt", "--data", "zoo:digits")
+    assert code == 2
+    assert "holds more than plain tensors" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["measure", "zoo:nope", "--data", "zoo:digits"], "the zoo has no network 'nope'"),
+        (["measure", "digits", "--data", "zoo:digits"], "model 'digits': expected package.module:factory"),
+        (["measure", "zoo:digits", "--data", "digits"], "data 'digits': expected zoo:NAME"),
+        (["measure", "zoo:digits", "--data", "zoo:nope"], "the zoo has no data 'nope'"),
+        (["measure", "zoo:digits", "--data", "zoo:digits:x"], "digits has no split 'x'"),
+        (["measure", "zoo:digits", "--data", "npz:/nowhere.npz"], "/nowhere.npz: there is no such file"),
+        (["measure", "zoo:digits", "--data", "folder:/nowhere"], "/nowhere: there is no such folder"),
+        (["measure", "zoo:digits", "--data", "zoo:digits", "-c", "abc"], "no criterion is called 'abc'"),
+        (["measure", "zoo:digits", "--data", "zoo:digits", "-c", "kmnc"], r"KMNC(100) needs calibration"),
+        (["measure", "zoo:digits", "--data", "zoo:digits", "--weights", "/no.pt"], "there is no such weights file"),
+        (["measure", "zoo:digits", "--data", "zoo:digits", "--device", "cuda:77"], "device 'cuda:77' cannot be used"),
+        (["measure", "zoo:digits(5)", "--data", "zoo:digits"], "expected plain keyword arguments"),
+        (["measure", "zoo:digits(depth=5)", "--data", "zoo:digits"], "zoo network 'digits':"),
+        (["measure", "nowhere.mod:f", "--data", "zoo:digits"], "there is no module 'nowhere'"),
+        (["measure", "torch.nn:nope", "--data", "zoo:digits"], "torch.nn has no 'nope'"),
+        (["measure", "torch:zeros(size=[1])", "--data", "zoo:digits"], "gave a Tensor: expected a torch.nn.Module"),
+        (["layers", "zoo:digits", "--input", "a,b"], "--input 'a,b': expected whole numbers"),
+        (["combine", "/no.ncov", "-o", "/tmp/c.ncov"], "/no.ncov: there is no such file"),
+    ],
+)
+def test_mistakes_end_in_one_sentence_and_exit_code_2(run, arguments, message):
+    code, out, err = run(*arguments)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err + out
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_unknown_options_exit_with_2(run):
+    assert run("measure", "zoo:digits", "--nonsense")[0] == 2
+
+
+def test_demo(run, tmp_path):
+    code, out, _ = run("demo", "--output", tmp_path)
+    assert code == 0
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["accuracy"] > 0.95
+    assert results["inputs"] == {"test": 597, "a tenth": 59, "one class": 59, "noisy copies": 597}
+    assert set(results["values"]) >= {"NC(0.75)", "KMNC(100)", "NBC", "SNAC", "TKNC(10)", "NLC", "LVC"}
+    for name, values in results["values"].items():
+        assert results["ranked rightly"][name] == all(
+            values["test"] > value for suite, value in values.items() if suite != "test"
+        )
+    assert nc.Coverage.load(tmp_path / "test.ncov").inputs == 597
+    assert "criteria put the test set above" in out
+
+
+def test_python_m_neuralcov():
+    done = subprocess.run([sys.executable, "-m", "neuralcov", "--help"], capture_output=True, text=True, check=True)
+    assert "measure" in done.stdout
