@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from tests.zoo.conftest import small_mnist  # noqa: F401 - a fixture
 from typer.testing import CliRunner
 
 from neuralcov.cli import app
 from neuralcov.cli.datasets import load_data
 from neuralcov.core.errors import DataError, InputError
+from tests.zoo.conftest import small_mnist  # noqa: F401 - a fixture
 
 
 @pytest.fixture

