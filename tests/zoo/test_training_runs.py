@@ -2,6 +2,9 @@
 
 import hashlib
 import json
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -88,6 +91,29 @@ def test_a_stopped_training_goes_on_to_the_same_weights(
     for name in expected:
         torch.testing.assert_close(found[name], expected[name], rtol=0, atol=0)
     assert not halves.with_name("halves.safetensors.checkpoint").exists()
+
+
+def test_a_killed_training_goes_on_to_the_same_weights(tmp_path):
+    program = """
+import sys
+from pathlib import Path
+import torch
+from neuralcov.zoo.training import Settings, train
+torch.set_num_threads(1)
+train("digits", Path(sys.argv[1]), settings=Settings(epochs=15, batch_size=20, limit=40, checkpoint_seconds=0.0))
+"""
+    killed, whole = tmp_path / "killed.safetensors", tmp_path / "whole.safetensors"
+    checkpoint = killed.with_name(killed.name + ".checkpoint")
+    running = subprocess.Popen([sys.executable, "-c", program, str(killed)])
+    while not checkpoint.exists() and running.poll() is None:
+        time.sleep(0.001)
+    running.kill()
+    assert running.wait() != 0
+    assert not killed.exists()
+    card = train("digits", killed, settings=settings(epochs=15, limit=40, resume=True))
+    assert card.resumed == 1
+    train("digits", whole, settings=settings(epochs=15, limit=40))
+    assert killed.read_bytes() == whole.read_bytes()
 
 
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path, monkeypatch):
