@@ -83,7 +83,7 @@ def given_network(name, folder):
 @pytest.mark.parametrize("name", ["resnet50", "vgg16_bn", "mobilenet_v2"])
 def test_given_weights_classify_the_first_images(name, given_weights, real):
     real("cifar10")
-    test = zoo.data("cifar10", "test").take(slice(0, 1000))
+    test = zoo.data("cifar10", "test").take(slice(0, 500))
     assert accuracy(given_network(name, given_weights), test) > 0.90
 
 
