@@ -60,6 +60,7 @@ class Tap:
             raise InputError(f"steps={steps}: expected at least 1")
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
+        self._cells = [name for name, module in self.chosen.items() if kind_of(module).cell]
         self.batch_axis = batch_axis
         self._predict = predict
         self._device = None if device is None else torch.device(device)
@@ -194,9 +195,8 @@ class Tap:
                 + (f" (nor did {len(silent) - 1} more)" if len(silent) > 1 else "")
                 + f"; leave it out, for example with layers='!{silent[0]}'"
             )
-        for name, module in self.chosen.items():
-            if kind_of(module).cell:
-                self._complete_cell(recording, name)
+        for name in self._cells:
+            self._complete_cell(recording, name)
 
     def _complete_cell(self, recording: _Recording, name: str) -> None:
         made = recording.calls[name]
