@@ -4,7 +4,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning, NeuralcovError
 from neuralcov.coverage import Coverage
-from neuralcov.criteria import KMNC, LVC, NBC, NC, NLC, SNAC, TKNC
+from neuralcov.criteria import KMNC, LVC, NBC, NC, NLC, NPC, SNAC, TKNC
 
 __version__ = "0.1.0"
 
@@ -14,6 +14,7 @@ __all__ = [
     "NBC",
     "NC",
     "NLC",
+    "NPC",
     "SNAC",
     "TKNC",
     "Activations",

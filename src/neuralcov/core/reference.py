@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -11,11 +12,12 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.moments import Moments, absorb_all, empty_moments
+from neuralcov.core.paths import Paths
 from neuralcov.core.ranges import Ranges
 from neuralcov.core.records import Record, fingerprint
 from neuralcov.core.sample import Sample
 
-ACCUMULATORS = ("ranges", "moments", "sample")
+ACCUMULATORS = ("ranges", "moments", "sample", "paths")
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,12 +34,13 @@ class Reference(Record):
     ranges: Ranges | None = None
     moments: tuple[Moments, ...] | None = None
     sample: Sample | None = None
+    paths: tuple[Paths, ...] | None = None
     held_out: tuple[Moments, ...] | None = None
 
     @classmethod
     def empty(cls, layout: Layout, learns: Set[str]) -> Reference:
         """A reference with the accumulators named in ``learns``, none of which has seen anything."""
-        unknown = sorted(learns - set(ACCUMULATORS))
+        unknown = sorted(name for name in learns if _kind(name) not in ACCUMULATORS)
         if unknown:
             raise CalibrationError(
                 f"nothing is called {unknown[0]!r} to learn from; there are {', '.join(ACCUMULATORS)}"
@@ -48,7 +51,17 @@ class Reference(Record):
             ranges=Ranges.empty(layout) if "ranges" in learns else None,
             moments=empty_moments(layout) if "moments" in learns else None,
             sample=Sample.empty(layout) if "sample" in learns else None,
+            paths=tuple(
+                Paths.empty(name, layout.neurons, layout.device) for name in sorted(learns) if _kind(name) == "paths"
+            )
+            or None,
         )
+
+    def find(self, name: str) -> Any:
+        """The accumulator that a criterion ``learns`` by this name, or ``None``."""
+        if _kind(name) == "paths":
+            return next((paths for paths in self.paths or () if paths.name == name), None)
+        return getattr(self, name)
 
     def layout(self, device: torch.device | str = "cpu") -> Layout:
         """The layers this was learnt on."""
@@ -62,6 +75,7 @@ class Reference(Record):
             ranges=None if self.ranges is None else self.ranges.observe(batch),
             moments=None if self.moments is None else absorb_all(self.moments, batch, donate=True),
             sample=None if self.sample is None else self.sample.observe(batch),
+            paths=None if self.paths is None else tuple(paths.observe(batch) for paths in self.paths),
         )
 
     def hold_out(self, batch: Activations) -> Reference:
@@ -71,6 +85,13 @@ class Reference(Record):
 
     def identity(self, learns: Set[str]) -> str:
         """SHA-256 of what a criterion that ``learns`` these accumulators was taught."""
-        parts = tuple(getattr(self, name) for name in ACCUMULATORS if name in learns)
+        parts = tuple(self.find(name) for kind in ACCUMULATORS for name in sorted(learns) if _kind(name) == kind)
+        # However the training data came in batches.
+        parts = tuple(part.joined() if isinstance(part, Paths) else part for part in parts)
         extra = self.held_out if "moments" in learns else None
         return fingerprint((self.names, self.widths, parts, extra))
+
+
+def _kind(name: str) -> str:
+    """What kind of accumulator a name stands for: ``paths`` of ``paths(0.7)``."""
+    return name.partition("(")[0]

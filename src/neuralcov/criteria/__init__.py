@@ -5,9 +5,10 @@ from neuralcov.criteria.lvc import LVC
 from neuralcov.criteria.nbc import NBC
 from neuralcov.criteria.nc import NC
 from neuralcov.criteria.nlc import NLC
+from neuralcov.criteria.npc import NPC
 from neuralcov.criteria.snac import SNAC
 from neuralcov.criteria.tknc import TKNC
 
-ALL = (NC, KMNC, NBC, SNAC, TKNC, NLC, LVC)
+ALL = (NC, KMNC, NBC, SNAC, TKNC, NLC, LVC, NPC)
 
-__all__ = ["ALL", "KMNC", "LVC", "NBC", "NC", "NLC", "SNAC", "TKNC"]
+__all__ = ["ALL", "KMNC", "LVC", "NBC", "NC", "NLC", "NPC", "SNAC", "TKNC"]

@@ -9,7 +9,9 @@ from neuralcov.core.errors import LayerError
 from neuralcov.tap.kinds import Kind
 
 
-def to_neurons(output: Tensor, size: int, kind: Kind, layer: str, mask: Tensor | None = None) -> Tensor:
+def to_neurons(
+    output: Tensor, size: int, kind: Kind, layer: str, mask: Tensor | None = None, *, total: bool = False
+) -> Tensor:
     """One number per input and feature: all other axes are averaged away.
 
     Args:
@@ -18,6 +20,7 @@ def to_neurons(output: Tensor, size: int, kind: Kind, layer: str, mask: Tensor |
         kind: how the module lays its output out.
         layer: the layer's name, for messages.
         mask: ``(batch, tokens)``, the tokens to average over where an axis of that length is averaged.
+        total: sum the other axes instead, as for relevance, which is shared out among them.
     """
     if output.is_complex() or output.dim() == 0:
         raise LayerError(
@@ -33,6 +36,8 @@ def to_neurons(output: Tensor, size: int, kind: Kind, layer: str, mask: Tensor |
         channels_first = output.dim() >= 4
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
     features_last = batch_first.movedim(axis, -1)
+    if total:
+        return features_last.reshape(size, -1, features_last.shape[-1]).sum(1)
     return _average(features_last, mask)
 
 
