@@ -37,7 +37,7 @@ def to_neurons(
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
     features_last = batch_first.movedim(axis, -1)
     if total:
-        return features_last.reshape(size, -1, features_last.shape[-1]).sum(1)
+        return features_last if features_last.dim() == 2 else features_last.flatten(1, -2).sum(1)
     return _average(features_last, mask)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.shapes import Float, Int
-from neuralcov.tap.rules import ENDINGS, VALUELESS, WEIGHTED, captum_rules, pass_back
+from neuralcov.tap.rules import CONSTANT, ENDINGS, VALUELESS, WEIGHTED, captum_rules, pass_back
 from neuralcov.tap.tape import Spot, Tape
 
 
@@ -22,7 +22,7 @@ def relevance_installed() -> bool:
 def relevance_tape(model: nn.Module) -> Tape:
     """A tape to run ``model`` under, so that relevance can go back along it."""
     captum_rules()
-    return Tape(model, weighted=WEIGHTED, valueless=VALUELESS)
+    return Tape(model, weighted=WEIGHTED, valueless=VALUELESS, constant=CONSTANT)
 
 
 def layer_relevance(

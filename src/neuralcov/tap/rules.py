@@ -6,12 +6,13 @@ Rules are of four kinds:
   :math:`z_{ij}` what input i contributes to output j and :math:`z_j` the whole output. Linear layers, sums,
   averages, normalisation.
 * *in proportion to what is positive*: captum's Alpha1_Beta0 rule, the same with
-  :math:`z_{ij}^+` and :math:`z_j^+ = \sum_i z_{ij}^+ + b_j^+`. Convolutions.
+  :math:`z_{ij}^+` and :math:`z_j^+ = \sum_i z_{ij}^+ + b_j^+`, or with the negative parts where no contribution
+  to an output is positive. Convolutions.
 * *along the way*: an output is one input, or the largest of several. Reshaping, slicing, max pooling.
 * *unchanged*: element by element. Activations, dropout, scaling by a constant.
 
 What a bias, a batch norm's shift or an added constant contributes to an output is its share of the relevance;
-it goes nowhere. Relevance of an output to which nothing contributes ends there too.
+it goes nowhere. So does the relevance of an output to which nothing contributes.
 """
 
 from __future__ import annotations
@@ -81,28 +82,38 @@ def _linear(step: Step) -> Sequence[Tensor]:
 
 
 def _convolution(step: Step) -> Sequence[Tensor]:
-    """Alpha1_Beta0 rule, likewise.
+    """Alpha1_Beta0 rule, likewise; where no contribution is positive, the negative ones share instead."""
+    value = _plain(_only_input(step).value)
+    total = torch.zeros_like(value)
+    for relevance, affine in step.outputs[0].arrived:
+        weight, bias = _weights(step, affine)
+        share, left = _positive_share(step, value, weight, bias, relevance)
+        total += share
+        if bool(left.any()):
+            total += _positive_share(step, value, -weight, None if bias is None else -bias, left)[0]
+    return [total]
+
+
+def _positive_share(
+    step: Step, value: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor
+) -> tuple[Tensor, Tensor]:
+    """What a convolution's input gets by its positive contributions, and the relevance of outputs that have none.
 
     Captum takes the positive part of the weights: that of the contributions as long as no input is negative.
-    So negative inputs come in apart, they and their weights turned around; and of the bias, which captum
-    leaves as it is, only the positive part counts, or it would create relevance where it is negative.
+    So negative inputs come in apart, they and their weights turned around. And of the bias, which captum leaves
+    as it is, only the positive part counts, or it would create relevance where it is negative.
     """
-    total: Tensor | float = 0.0
-    for relevance, affine in step.outputs[0].arrived:
-        value = _plain(_only_input(step).value)
-        weight, bias = _weights(step, affine)
-        rule = captum_rules()[1]()
-        leaves, outputs = [], torch.zeros((), dtype=value.dtype, device=value.device)
-        if bias is not None:
-            outputs = bias.clamp(min=0).reshape(-1, *[1] * (value.dim() - 2))
-        for sign in (1, -1) if bool((value < 0).any()) else (1,):
-            turned = SimpleNamespace(weight=weight * sign)
-            rule._manipulate_weights(turned, None, None)
-            leaves.append(_leaf((value * sign).clamp_(min=0)))
-            with torch.enable_grad():
-                outputs = outputs + _call(step, leaves[-1], turned.weight, None)
-        total = total + sum(_shares(rule, leaves, outputs, relevance))
-    return [_tensor(total)]
+    rule = captum_rules()[1]()
+    outputs = value.new_zeros(()) if bias is None else bias.clamp(min=0).reshape(-1, *[1] * (value.dim() - 2))
+    leaves = []
+    for sign in (1, -1) if bool((value < 0).any()) else (1,):
+        turned = SimpleNamespace(weight=weight * sign)
+        rule._manipulate_weights(turned, None, None)
+        leaves.append(_leaf((value * sign).clamp_(min=0)))
+        with torch.enable_grad():
+            outputs = outputs + _call(step, leaves[-1], turned.weight, None)
+    share = torch.stack(list(_shares(rule, leaves, outputs, relevance))).sum(0)
+    return share, relevance.masked_fill(outputs != 0, 0)
 
 
 def _batch_norm(step: Step) -> Sequence[Tensor]:
@@ -311,3 +322,18 @@ WEIGHTED = frozenset({"linear", *_CONVOLUTIONS})
 # What turns logits into something else at a model's end; relevance starts before it.
 ENDINGS = frozenset({"softmax", "log_softmax", "sigmoid", "log_sigmoid"})
 VALUELESS = frozenset(n for n, rule in RULES.items() if rule in (_unchanged, _product, _quotient)) - ENDINGS
+CONSTANT = frozenset(
+    [
+        "zeros_like",
+        "ones_like",
+        "full_like",
+        "empty_like",
+        "rand_like",
+        "randn_like",
+        "new_zeros",
+        "new_ones",
+        "new_full",
+        "new_empty",
+        "new_tensor",
+    ]
+)

@@ -83,14 +83,17 @@ class Tape(TorchFunctionMode):
         model: the model that will run, to name its modules in messages.
         weighted: functions that multiply by weights, into which a batch norm behind them is folded.
         valueless: functions whose rules need the shapes of what they are given, not the values.
+        constant: functions whose results do not depend on the values they are given, such as ``zeros_like``.
     """
 
-    def __init__(self, model: nn.Module, *, weighted: Collection[str], valueless: Collection[str]) -> None:
+    def __init__(
+        self, model: nn.Module, *, weighted: Collection[str], valueless: Collection[str], constant: Collection[str]
+    ) -> None:
         super().__init__()
         self.steps: list[Step] = []
         self.layers: dict[str, Spot] = {}
         self._names = {module: name for name, module in named_layers(model).items()}
-        self._weighted, self._valueless = weighted, valueless
+        self._weighted, self._valueless, self._constant = weighted, valueless, constant
         # Weak, so that feature maps no step needs the value of are freed as in any forward pass.
         self._spots: Any = WeakTensorKeyDictionary()
         self._held: dict[int, list[Held]] = {}
@@ -114,7 +117,7 @@ class Tape(TorchFunctionMode):
         result = func(*args, **kwargs)
         made = _floats(result)
         # Dropout in eval mode, contiguous and the like give back what they were given: no step.
-        if made and not any(tensor is other for tensor in made for other in given):
+        if made and name not in self._constant and not any(tensor is other for tensor in made for other in given):
             self._add(self._step(name, func, args, kwargs), made)
         return result
 
