@@ -71,49 +71,53 @@ def _one_in_proportion(step: Step) -> Sequence[Tensor]:
 
 def _linear(step: Step) -> Sequence[Tensor]:
     """Epsilon rule, for the layer as it is and as it is with each batch norm folded into it."""
-    total: Tensor | float = 0.0
+    shares: list[Tensor] = []
     for relevance, affine in step.outputs[0].arrived:
         leaf = _leaf(_only_input(step).value)
         weight, bias = _weights(step, affine)
         with torch.enable_grad():
             outputs = _call(step, leaf, weight, bias)
-        total = total + _epsilon([leaf], outputs, relevance)[0]
-    return [_tensor(total)]
+        shares += _epsilon([leaf], outputs, relevance)
+    return [_sum(shares)]
 
 
 def _convolution(step: Step) -> Sequence[Tensor]:
     """Alpha1_Beta0 rule, likewise; where no contribution is positive, the negative ones share instead."""
     value = _plain(_only_input(step).value)
-    total = torch.zeros_like(value)
+    shares: list[Tensor] = []
     for relevance, affine in step.outputs[0].arrived:
         weight, bias = _weights(step, affine)
-        share, left = _positive_share(step, value, weight, bias, relevance)
-        total += share
+        share, positive = _positive_shares(step, value, weight, bias, relevance)
+        shares += share
+        left = relevance.masked_fill(positive != 0, 0)
         if bool(left.any()):
-            total += _positive_share(step, value, -weight, None if bias is None else -bias, left)[0]
-    return [total]
+            shares += _positive_shares(step, value, -weight, None if bias is None else -bias, left)[0]
+    return [_sum(shares)]
 
 
-def _positive_share(
+def _positive_shares(
     step: Step, value: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor
-) -> tuple[Tensor, Tensor]:
-    """What a convolution's input gets by its positive contributions, and the relevance of outputs that have none.
+) -> tuple[Sequence[Tensor], Tensor]:
+    """What a convolution's input gets by its positive contributions, in parts, and what these add up to.
 
     Captum takes the positive part of the weights: that of the contributions as long as no input is negative.
     So negative inputs come in apart, they and their weights turned around. And of the bias, which captum leaves
     as it is, only the positive part counts, or it would create relevance where it is negative.
     """
     rule = captum_rules()[1]()
+    parts = [(value, weight)]
+    if bool((value < 0).any()):
+        parts = [(value.clamp(min=0), weight), ((-value).clamp_(min=0), -weight)]
     outputs = value.new_zeros(()) if bias is None else bias.clamp(min=0).reshape(-1, *[1] * (value.dim() - 2))
     leaves = []
-    for sign in (1, -1) if bool((value < 0).any()) else (1,):
-        turned = SimpleNamespace(weight=weight * sign)
-        rule._manipulate_weights(turned, None, None)
-        leaves.append(_leaf((value * sign).clamp_(min=0)))
+    for inputs, weights in parts:
+        # Captum overwrites the weight it finds; this one is nobody else's.
+        part = SimpleNamespace(weight=weights.detach())
+        rule._manipulate_weights(part, None, None)
+        leaves.append(_leaf(inputs))
         with torch.enable_grad():
-            outputs = outputs + _call(step, leaves[-1], turned.weight, None)
-    share = torch.stack(list(_shares(rule, leaves, outputs, relevance))).sum(0)
-    return share, relevance.masked_fill(outputs != 0, 0)
+            outputs = outputs + _call(step, leaves[-1], part.weight, None)
+    return _shares(rule, leaves, outputs, relevance), outputs.detach()
 
 
 def _batch_norm(step: Step) -> Sequence[Tensor]:
@@ -249,6 +253,13 @@ def _affine(step: Step) -> Affine:
     return scale, shift if bias is None else shift + _plain(bias)
 
 
+def _sum(parts: Sequence[Tensor]) -> Tensor:
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
 def _relevance(step: Step) -> Tensor:
     return _tensor(step.outputs[0].relevance())
 
@@ -279,12 +290,13 @@ def _plain(value: Tensor | None) -> Tensor:
     return tensor.clone() if tensor.is_inference() else tensor.detach()
 
 
-def _tensor(value: Tensor | float | None) -> Tensor:
+def _tensor(value: Tensor | None) -> Tensor:
     assert isinstance(value, Tensor)
     return value
 
 
 _TRANSPOSED = ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
+_FILLED = ("zeros", "ones", "full", "empty", "rand", "randn")
 _CONVOLUTIONS = ("conv1d", "conv2d", "conv3d", *_TRANSPOSED)
 
 # Functions by the name under which the tape knows them, whether called on modules, tensors or as functions.
@@ -322,18 +334,5 @@ WEIGHTED = frozenset({"linear", *_CONVOLUTIONS})
 # What turns logits into something else at a model's end; relevance starts before it.
 ENDINGS = frozenset({"softmax", "log_softmax", "sigmoid", "log_sigmoid"})
 VALUELESS = frozenset(n for n, rule in RULES.items() if rule in (_unchanged, _product, _quotient)) - ENDINGS
-CONSTANT = frozenset(
-    [
-        "zeros_like",
-        "ones_like",
-        "full_like",
-        "empty_like",
-        "rand_like",
-        "randn_like",
-        "new_zeros",
-        "new_ones",
-        "new_full",
-        "new_empty",
-        "new_tensor",
-    ]
-)
+# What depends on the shape and type of what it is given, not on the values.
+CONSTANT = frozenset({*(f"{name}_like" for name in _FILLED), *(f"new_{name}" for name in (*_FILLED, "tensor"))})
