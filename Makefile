@@ -8,7 +8,7 @@ PIP_CONSTRAINT ?= constraints.txt
 export PIP_CONSTRAINT
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test lint types imports unit slow clean
+.PHONY: demo test lint types imports unit slow bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/neuralcov demo
@@ -27,6 +27,9 @@ imports: $(VENV)/.installed-dev
 
 unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow"
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks --output bench.json
 
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow

@@ -199,7 +199,7 @@ def test_a_failed_write_leaves_the_old_file(saved, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("neuralcov.core.files.save_file", full)
+    monkeypatch.setattr("neuralcov.core.files._stream", full)
     with pytest.raises(nc.NeuralcovError, match="No space left on device"):
         coverage.save(path)
     assert path.read_bytes() == before

@@ -4,19 +4,25 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning, NeuralcovError
 from neuralcov.coverage import Coverage
-from neuralcov.criteria import KMNC, LVC, NBC, NC, NLC, NPC, SNAC, TKNC
+from neuralcov.criteria import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CC",
+    "DSC",
     "KMNC",
+    "LSC",
     "LVC",
+    "MDSC",
     "NBC",
     "NC",
     "NLC",
     "NPC",
     "SNAC",
+    "SS",
     "TKNC",
+    "TKNP",
     "Activations",
     "Coverage",
     "CoverageWarning",

@@ -169,11 +169,10 @@ class Coverage:
         if isinstance(data, (str, os.PathLike)):
             self._fit(self._read_calibration(data))
             return
-        learns = self._ledger.learns
         reference: Reference | None = None
         with self.tap():
             for batch in self._batches(data, activations, labels, predictions, "calibrating", progress):
-                reference = (reference or Reference.empty(batch.layout, learns)).observe(batch)
+                reference = (reference or Reference.empty(batch.layout, self.criteria)).observe(batch)
             if reference is None or reference.seen == 0:
                 raise CalibrationError("calibration saw no input: the training data gave no batch")
             if held_out is not None:
@@ -181,7 +180,7 @@ class Coverage:
                 data, activations = (None, held_out) if bare else (held_out, None)
                 for batch in self._batches(data, activations, None, None, "holding out", progress):
                     reference = reference.hold_out(batch)
-        self._fit(reference)
+        self._fit(reference.finished())
 
     def assess(self, data: Iterable[Any], *, progress: bool | None = None) -> None:
         """Update with every batch of a loader; one forward pass feeds all criteria."""

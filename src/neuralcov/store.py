@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core import files
-from neuralcov.core.criterion import Criterion
+from neuralcov.core.criterion import criterion_class
 from neuralcov.core.errors import NeuralcovError, StateFileError
 from neuralcov.core.layout import Layout
 from neuralcov.core.ledger import AnyCriterion, States
@@ -54,7 +54,8 @@ def save_coverage(path: AnyPath, content: StoredCoverage) -> None:
 
 def load_coverage(path: AnyPath, device: torch.device) -> StoredCoverage:
     """Read a state file."""
-    header, tensors = files.read(path, "coverage", device)
+    header, mapped = files.read(path, "coverage")
+    tensors = {name: tensor.to(device) for name, tensor in mapped.items()}
     try:
         criteria = tuple(_criterion(path, entry, tensors) for entry in header["criteria"])
         modules = header["modules"]
@@ -82,18 +83,18 @@ def save_reference(path: AnyPath, reference: Reference) -> None:
 
 def load_reference(path: AnyPath, device: torch.device) -> Reference:
     """Read a calibration file."""
-    header, tensors = files.read(path, "calibration", device)
+    header, tensors = files.read(path, "calibration")
     try:
         reference = unflatten(header["reference"], tensors)
     except (KeyError, TypeError, ValueError) as error:
         raise StateFileError(f"{path}: the header is damaged ({error!r})") from error
     if not isinstance(reference, Reference):
         raise StateFileError(f"{path}: holds a {type(reference).__name__} where a calibration was expected")
-    return reference
+    return reference.to(device)
 
 
 def _criterion(path: AnyPath, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AnyCriterion:
-    cls = Criterion.known.get(str(entry["class"]).lower())
+    cls = criterion_class(str(entry["class"]))
     if cls is None:
         raise StateFileError(
             f"{path}: holds the criterion {entry['class']!r}, which is not known here; "

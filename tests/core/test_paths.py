@@ -8,17 +8,10 @@ from hypothesis import strategies as st
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CalibrationError
-from neuralcov.core.paths import (
-    Paths,
-    all_neurons,
-    critical_neurons,
-    critical_paths,
-    explained,
-    pack,
-    paths_name,
-    unpack,
-)
+from neuralcov.core.paths import Paths, critical_neurons, critical_paths, explained, paths_name
 from neuralcov.core.reference import Reference
+from neuralcov.core.traces import trace_of
+from neuralcov.criteria.npc import NPC
 
 
 def brute_force(relevance, alpha):
@@ -63,14 +56,6 @@ def test_without_positive_relevance_the_path_is_empty():
     assert not critical_neurons(torch.tensor([[0.0, -1.0], [-0.0, 0.0]]), 0.7).any()
 
 
-@given(st.integers(0, 5), st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_packing(rows, bits, seed):
-    values = np.random.default_rng(seed).random((rows, bits)) < 0.5
-    packed = pack(torch.from_numpy(values))
-    np.testing.assert_array_equal(packed.numpy(), np.packbits(values, axis=1))
-    np.testing.assert_array_equal(unpack(packed, bits).numpy(), values)
-
-
 def batch(size=12, seed=0, widths=(5, 3), **changes):
     generator = torch.Generator().manual_seed(seed)
     layers = {f"layer{i}": torch.randn(size, width, generator=generator) for i, width in enumerate(widths)}
@@ -83,12 +68,19 @@ def batch(size=12, seed=0, widths=(5, 3), **changes):
     return Activations(**{**fields, **changes})
 
 
-def learnt(*batches, alpha=0.7, activations=False):
-    name = paths_name(alpha, activations=activations)
-    reference = Reference.empty(batches[0].layout, {name})
+def reference_of(batches, *criteria):
+    reference = Reference.empty(batches[0].layout, criteria)
     for each in batches:
         reference = reference.observe(each)
-    return reference.find(name)
+    return reference.finished()
+
+
+def learnt(*batches, alpha=0.7):
+    return reference_of(batches, NPC(alpha)).find(paths_name(alpha))
+
+
+def bits_of(paths, neurons=8):
+    return paths.rows.bits(slice(None), neurons)
 
 
 def test_paths_of_correctly_classified_inputs_are_kept():
@@ -97,12 +89,22 @@ def test_paths_of_correctly_classified_inputs_are_kept():
     b.relevance["layer1"][5, 0] = torch.inf
     correct = b.labels == b.predictions
     correct[[3, 5]] = False
-    rows = learnt(b, activations=True).rows
-    assert 0 < len(rows) == int(correct.sum()) < 38
-    assert torch.equal(rows.classes, b.labels[correct])
-    assert torch.equal(unpack(rows.bits, 8), critical_paths(b, 0.7)[correct])
-    assert torch.equal(rows.activations, torch.cat(list(b.layers.values()), 1)[correct])
-    assert learnt(b).rows.activations is None
+    paths = learnt(b)
+    assert 0 < len(paths.rows) == int(correct.sum()) < 38
+    assert torch.equal(paths.rows.classes, b.labels[correct])
+    assert torch.equal(bits_of(paths), critical_paths(b, 0.7)[correct])
+
+
+def test_numbers_find_the_inputs_among_the_traces():
+    b = batch(40)
+    b.layers["layer0"][[3, 17], 1] = torch.nan
+    b.relevance["layer1"][5, 0] = torch.inf
+    parts = [b.take(slice(0, 13)), b.take(slice(13, 14)), b.take(slice(14, 40))]
+    reference = reference_of(parts, NPC(mode="activation"))
+    correct = b.labels == b.predictions
+    correct[[3, 5, 17]] = False
+    numbers = reference.find(paths_name(0.7)).rows.numbers
+    assert torch.equal(reference.traces.rows(numbers), trace_of(b, tuple(b.layers))[correct])
 
 
 def test_classes_are_all_that_occur_among_the_labels():
@@ -123,8 +125,7 @@ def test_an_absent_layer_has_no_part_in_the_path():
     b = batch(3, present={"layer1": torch.tensor([True, False, True])})
     bits = critical_paths(b, 0.7)
     assert bits[:, 5:].any(1).tolist() == [True, False, True]
-    assert not all_neurons(b)[1, 5:].any()
-    assert torch.equal(all_neurons(b)[1, :5], b.layers["layer0"][1])
+    assert bits[1, :5].any()
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=8))
@@ -133,31 +134,29 @@ def test_batches_do_not_matter(sizes):
     bounds = np.cumsum([0, *sizes, 1])
     parts = [b.take(slice(int(i), int(j))) for i, j in itertools.pairwise(bounds)]
     name = paths_name(0.7)
-    whole = Reference.empty(b.layout, {name}).observe(b)
-    split = Reference.empty(b.layout, {name})
-    for part in parts:
-        split = split.observe(part)
-    assert split.identity({name}) == whole.identity({name})
+    identities = {reference_of(some, NPC()).identity({name}) for some in ([b], parts)}
+    assert len(identities) == 1
 
 
 def test_many_batches_leave_few_parts():
     b = batch(500, predictions=torch.zeros(500, dtype=torch.int64), labels=torch.zeros(500, dtype=torch.int64))
-    paths = learnt(*(b.take(slice(i, i + 1)) for i in range(500)))
+    paths = Paths.empty(paths_name(0.7), b.layout)
+    for i in range(500):
+        paths = paths.observe(b.take(slice(i, i + 1)))
     assert len(paths.rows) == 500
     assert len(paths.parts) <= 10
-    assert torch.equal(unpack(paths.rows.bits, 8), critical_paths(b, 0.7))
+    assert torch.equal(bits_of(paths), critical_paths(b, 0.7))
 
 
 def test_every_alpha_has_its_own():
     b = batch(30)
-    names = {paths_name(0.3), paths_name(0.9), paths_name(0.9, activations=True)}
-    reference = Reference.empty(b.layout, names).observe(b)
-    assert {paths.name for paths in reference.paths} == names
-    few, many = (unpack(reference.find(paths_name(alpha)).rows.bits, 8) for alpha in (0.3, 0.9))
+    reference = reference_of([b], NPC(0.3), NPC(0.9), NPC(0.9, beta=0.5))
+    assert [paths.name for paths in reference.paths] == ["paths(0.3)", "paths(0.9)"]
+    few, many = (bits_of(reference.find(paths_name(alpha))) for alpha in (0.3, 0.9))
     assert few.sum() < many.sum()
     assert not (few & ~many).any()
     assert reference.find(paths_name(0.5)) is None
-    assert len({reference.identity({name}) for name in names}) == 3
+    assert reference.identity({"paths(0.3)"}) != reference.identity({"paths(0.9)"})
 
 
 @pytest.mark.parametrize(
@@ -174,6 +173,7 @@ def test_what_is_lacking_is_named(lacking, message):
 
 
 def test_nothing_seen():
-    paths = Paths.empty(paths_name(0.7), 8, torch.device("cpu"))
+    paths = Paths.empty(paths_name(0.7), batch().layout)
     assert len(paths.rows) == 0
     assert len(paths.observe(batch(5).take(slice(0, 0))).rows) == 0
+    assert len(paths.finished().rows) == 0

@@ -9,9 +9,11 @@ import typer
 
 from neuralcov.cli.combine import combine
 from neuralcov.cli.console import complain, show_warning
+from neuralcov.cli.data import data
 from neuralcov.cli.demo import demo
 from neuralcov.cli.layers import layers
 from neuralcov.cli.measure import measure
+from neuralcov.cli.train import train
 from neuralcov.core.errors import NeuralcovError
 
 app = typer.Typer(
@@ -21,8 +23,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, layers, measure, combine):
+for command in (demo, layers, measure, combine, train):
     app.command()(command)
+app.add_typer(data, name="data")
 
 
 def main() -> None:

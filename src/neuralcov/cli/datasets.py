@@ -31,9 +31,11 @@ def load_data(text: str, *, batch_size: int, split: str = "test") -> NamedData:
     if not colon:
         raise InputError(f"data {text!r}: expected {_FORMS}")
     if source == "zoo":
-        name, _, part = rest.partition(":")
-        samples = zoo.data(name, part or split)
-        return NamedData(samples.name, samples.batches(batch_size))
+        samples = _from_zoo(rest, split)
+        # Padded sequences go with their lengths, so that steps which are padding are left out.
+        padded = samples.lengths is not None
+        loader = samples.named_batches(batch_size) if padded else samples.batches(batch_size)
+        return NamedData(samples.name, loader)
     if source == "npz":
         return NamedData(text, _from_npz(Path(rest), batch_size))
     if source == "folder":
@@ -47,6 +49,17 @@ def load_data(text: str, *, batch_size: int, split: str = "test") -> NamedData:
     if not isinstance(made, Iterable):
         raise InputError(f"data {text!r} gave a {type(made).__name__}: expected a loader that yields batches")
     return NamedData(text, made)
+
+
+def _from_zoo(text: str, split: str) -> zoo.Samples:
+    """``NAME``, ``NAME:SPLIT`` or, for a copy of one's own, ``NAME(folder='PATH'):SPLIT``."""
+    call, bracket, part = text.rpartition(")")
+    if not bracket:
+        call, _, part = text.partition(":")
+    name, arguments = split_call(call + bracket)
+    if set(arguments) - {"folder"}:
+        raise InputError(f"data 'zoo:{text}': the only argument a data set takes is folder")
+    return zoo.data(name, part.removeprefix(":") or split, arguments.get("folder"))
 
 
 def _from_npz(path: Path, batch_size: int) -> Iterable[Any]:

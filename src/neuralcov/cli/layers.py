@@ -81,11 +81,12 @@ def _example(net: nn.Module, text: str | None, tokens: bool) -> torch.Tensor:
 
 def _guess(net: nn.Module) -> tuple[tuple[int, ...], bool]:
     declared = getattr(net, "input_shape", None)
+    # The first module with weights tells what kind of input it is; embeddings further on are of something else.
     for module in net.modules():
         if isinstance(module, nn.Embedding):
             return (tuple(declared) if declared else (128,)), True
-        if declared:
-            continue
+        if isinstance(module, (nn.Conv2d, nn.Linear)) and declared:
+            break
         if isinstance(module, nn.Conv2d):
             return (module.in_channels, 32, 32), False
         if isinstance(module, nn.Linear):

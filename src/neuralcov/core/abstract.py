@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.kmeans import k_means
-from neuralcov.core.paths import PathRows, unpack
+from neuralcov.core.paths import PathRows
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.core.sizes import blocks
+from neuralcov.core.traces import Traces
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,35 +66,40 @@ class Members(Record):
     """The training inputs behind abstract paths.
 
     Args:
-        activations: of every correctly classified training input.
-        order: their rows, those of each abstract path in turn.
+        traces: of all training inputs, all layers.
+        numbers: their numbers there, those of each abstract path in turn.
         upper: per layer, the largest distance that counts.
     """
 
-    activations: Float[Tensor, "rows neurons"]
-    order: Int[Tensor, "rows"]
+    traces: Traces
+    numbers: Int[Tensor, "rows"]
     upper: Float[Tensor, "layers"]
+
+    @cached_property
+    def on_host(self) -> Int[Tensor, "rows"]:
+        """The numbers, where traces are looked up by them."""
+        return self.numbers.cpu()
 
 
 def abstract_paths(
     rows: PathRows, classes: Int[Tensor, "classes"], neurons: int, clusters: int, beta: float
 ) -> tuple[AbstractPaths, Int[Tensor, "rows"]]:
-    """Every class's paths clustered and abstracted, and the rows of each abstract path in turn."""
+    """Every class's paths clustered and abstracted, and the numbers of each abstract path's inputs in turn."""
     paths = torch.zeros(len(classes), clusters, neurons, dtype=torch.bool, device=classes.device)
     sizes = torch.zeros(len(classes), clusters, dtype=torch.int64, device=classes.device)
-    order = []
+    numbers = []
     for index, label in enumerate(classes.tolist()):
         mine = (rows.classes == label).nonzero()[:, 0]
         if not len(mine):
             continue
-        bits = unpack(rows.bits[mine], neurons)
+        bits = rows.bits(mine, neurons)
         cluster = k_means(bits, clusters)
         for number in torch.unique(cluster).tolist():
             members = bits[cluster == number]
             paths[index, number] = members.sum(0).double() / len(members) >= beta
             sizes[index, number] = len(members)
-        order.append(mine[cluster.argsort(stable=True)])
-    return AbstractPaths(classes, paths, sizes), torch.cat(order)
+        numbers.append(rows.numbers[mine[cluster.argsort(stable=True)]])
+    return AbstractPaths(classes, paths, sizes), torch.cat(numbers)
 
 
 def distances(
@@ -102,37 +108,17 @@ def distances(
     activations: Float[Tensor, "batch neurons"],
     chosen: Int[Tensor, "batch"],
     widths: tuple[int, ...],
-    own: Int[Tensor, "batch"] | None = None,
 ) -> Float[Tensor, "batch layers"]:
     """Per layer, the least distance to the training inputs of the chosen abstract path, over its neurons.
 
-    Infinity where there is none to compare with. Waits for the device once.
-
-    Args:
-        abstract: the abstract paths.
-        members: the training inputs behind them.
-        activations: of the inputs to measure.
-        chosen: each input's abstract path, counted through; negative for none.
-        widths: neurons of each layer.
-        own: each input's own row among the training inputs, which does not count.
+    Infinity for an input that chose none, by a negative number. Waits for the device once, to see which paths
+    were chosen.
     """
     found = torch.full((len(chosen), len(widths)), torch.inf, dtype=torch.float64, device=activations.device)
-    paths, ends = abstract.on_host
     picked = chosen.cpu()
     for path in torch.unique(picked[picked >= 0]).tolist():
-        inputs = (picked == path).nonzero().to(chosen.device)
-        theirs = members.order[ends[path - 1] if path else 0 : ends[path], None]
-        first = 0
-        for layer, width in enumerate(widths):
-            neurons = (first + paths[path, first : first + width].nonzero()[:, 0]).to(chosen.device)
-            there = members.activations[theirs, neurons].double()
-            for rows in blocks(len(inputs), len(there), chosen.device):
-                some = inputs[rows]
-                apart = _apart(activations[some, neurons].double(), there)
-                if own is not None:
-                    apart = apart.masked_fill(own[some] == theirs.T, torch.inf)
-                found[some[:, 0], layer] = apart.amin(1)
-            first += width
+        inputs = (picked == path).nonzero()[:, 0].to(chosen.device)
+        found[inputs] = _from_path(abstract, members, path, activations[inputs], widths)
     return found
 
 
@@ -142,12 +128,42 @@ def furthest(
     """Per layer the largest distance of a training input to the others of the path it is most like; 0 for none."""
     index, _ = abstract.place(rows.classes)
     chosen = [
-        abstract.nearest(unpack(rows.bits[some], sum(widths)), index[some], widths)
+        abstract.nearest(rows.bits(some, sum(widths)), index[some], widths)
         for some in blocks(len(rows), sum(widths), index.device)
     ]
-    own = torch.arange(len(rows), device=index.device)
-    found = distances(abstract, members, members.activations, torch.cat(chosen), widths, own)
-    return found.masked_fill(found.isinf(), 0).amax(0)
+    picked, numbers = torch.cat(chosen).cpu(), rows.numbers.cpu()
+    most = torch.zeros(len(widths), dtype=torch.float64, device=index.device)
+    for path in torch.unique(picked).tolist():
+        own = numbers[picked == path]
+        found = _from_path(abstract, members, path, members.traces.rows(own), widths, own)
+        most = torch.maximum(most, found.masked_fill(found.isinf(), 0).amax(0))
+    return most
+
+
+def _from_path(
+    abstract: AbstractPaths,
+    members: Members,
+    path: int,
+    activations: Float[Tensor, "some neurons"],
+    widths: tuple[int, ...],
+    own: Int[Tensor, "some"] | None = None,
+) -> Float[Tensor, "some layers"]:
+    """The least distances from one abstract path's training inputs; those with ``own`` numbers do not count."""
+    paths, ends = abstract.on_host
+    theirs = members.on_host[ends[path - 1] if path else 0 : ends[path]]
+    traces, device = members.traces.rows(theirs), activations.device
+    same = None if own is None else (own[:, None] == theirs).to(device)
+    columns, first = [], 0
+    for width in widths:
+        neurons = (first + paths[path, first : first + width].nonzero()[:, 0]).to(device, non_blocking=True)
+        there = traces[:, neurons].double()
+        least = []
+        for some in blocks(len(activations), len(there), device):
+            apart = _apart(activations[some][:, neurons].double(), there)
+            least.append((apart if same is None else apart.masked_fill(same[some], torch.inf)).amin(1))
+        columns.append(torch.cat(least))
+        first += width
+    return torch.stack(columns, dim=1)
 
 
 def _apart(here: Float[Tensor, "_ k"], there: Float[Tensor, "_ k"]) -> Float[Tensor, "_ _"]:

@@ -7,6 +7,7 @@ off slots of neurons; ``docs/adding-a-criterion.md`` walks through an example.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -87,8 +88,7 @@ class Criterion(ABC, Generic[StateT]):
     def name(self) -> str:
         """Class, then the arguments that differ from their defaults, the first positional one always."""
         parts = []
-        parameters = [f for f in dataclasses.fields(self) if f.name != "fitted"]
-        for index, parameter in enumerate(parameters):
+        for index, parameter in enumerate(_parameters(type(self))):
             value = getattr(self, parameter.name)
             if index == 0 and not parameter.kw_only:
                 parts.append(show(value))
@@ -99,7 +99,7 @@ class Criterion(ABC, Generic[StateT]):
     @property
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters by name, as stored in files."""
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "fitted"}
+        return {f.name: getattr(self, f.name) for f in _parameters(type(self))}
 
     @property
     def needs(self) -> frozenset[str]:
@@ -154,6 +154,15 @@ class Criterion(ABC, Generic[StateT]):
         """The surprise of each input, where the criterion has one."""
         return None
 
+    def traced(self, layout: Layout) -> tuple[str, ...]:
+        """The layers whose training traces calibration must keep, for criteria that learn ``traces``."""
+        return ()
+
+    @property
+    def trace_memory(self) -> int:
+        """Bytes the training traces may take on the device before they are streamed from disk."""
+        return 0
+
     def beside(self, state: StateT) -> Mapping[str, float]:
         """Figures to show beside the value, such as its standard error. May wait for the device."""
         return {}
@@ -175,6 +184,18 @@ class Criterion(ABC, Generic[StateT]):
         return self.fitted
 
 
+def criterion_class(name: str) -> type[Criterion[Any]] | None:
+    """The criterion of that name, in any case; bases that cannot be used themselves do not count."""
+    cls = Criterion.known.get(name.lower())
+    return None if cls is None or inspect.isabstract(cls) else cls
+
+
+def _parameters(cls: type[Criterion[Any]]) -> list[dataclasses.Field[Any]]:
+    """The hyper-parameters of a criterion, positional ones first."""
+    fields = [field for field in dataclasses.fields(cls) if field.name != "fitted"]
+    return sorted(fields, key=lambda field: field.kw_only is True)
+
+
 def criterion_from_text(text: str) -> Criterion[Any]:
     """The criterion a command line names: ``nlc``, ``nc:0.75``, ``lsc:10,by=label``.
 
@@ -183,11 +204,10 @@ def criterion_from_text(text: str) -> Criterion[Any]:
     'NC(0.5)'
     """
     head, _, tail = text.strip().partition(":")
-    cls = Criterion.known.get(head.strip().lower())
+    cls = criterion_class(head.strip())
     if cls is None:
-        raise HyperParameterError(
-            f"{text!r}: no criterion is called {head!r}; there are {', '.join(sorted(Criterion.known))}"
-        )
+        names = sorted(name for name in Criterion.known if criterion_class(name) is not None)
+        raise HyperParameterError(f"{text!r}: no criterion is called {head!r}; there are {', '.join(names)}")
     positional: list[Any] = []
     named: dict[str, Any] = {}
     for part in filter(None, (piece.strip() for piece in tail.split(","))):
@@ -198,9 +218,9 @@ def criterion_from_text(text: str) -> Criterion[Any]:
             raise HyperParameterError(f"{text!r}: {part!r} stands after a named argument; write it as name=value")
         else:
             positional.append(_literal(part))
-    allowed = [f.name for f in dataclasses.fields(cls) if f.name != "fitted"]
+    allowed = [f.name for f in _parameters(cls)]
     unknown = [key for key in named if key not in allowed]
-    if unknown or len(positional) > len([f for f in dataclasses.fields(cls) if not f.kw_only]):
+    if unknown or len(positional) > len([f for f in _parameters(cls) if not f.kw_only]):
         culprit = unknown[0] if unknown else str(positional[-1])
         takes = ", ".join(allowed) if allowed else "nothing"
         raise HyperParameterError(f"{text!r}: {cls.__name__} takes {takes}; it has no place for {culprit!r}")

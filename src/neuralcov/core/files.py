@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,20 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from neuralcov.core.errors import StateFileError
 
 SCHEMA = 1
+
+_ROWS_AT_ONCE = 4096
+_TYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.int64: "I64",
+    torch.int32: "I32",
+    torch.uint8: "U8",
+}
 
 
 def write(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
@@ -38,7 +46,7 @@ def write(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], te
     unfinished = target.with_name(target.name + ".unfinished")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        save_file({name: _storable(tensor) for name, tensor in tensors.items()}, unfinished, metadata)
+        _stream(unfinished, metadata, tensors)
         unfinished.chmod(0o666 & ~_umask())
         os.replace(unfinished, target)
     except OSError as error:
@@ -47,10 +55,8 @@ def write(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], te
         raise StateFileError(f"{target}: cannot be written: {error.strerror or error}") from error
 
 
-def read(
-    path: str | os.PathLike[str], kind: str, device: torch.device | str
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Header and tensors of a file of ours, or one sentence on why it is not."""
+def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Header and tensors of a file of ours, mapped into memory, or one sentence on why it is not."""
     target = Path(path)
     if not target.is_file():
         raise StateFileError(f"{target}: there is no such file")
@@ -67,7 +73,7 @@ def read(
         raise StateFileError(f"{target}: not a neuralcov file, or cut short ({error})") from error
     except OSError as error:
         raise StateFileError(f"{target}: cannot be read: {error.strerror or error}") from error
-    return header, {name: tensor.to(device) for name, tensor in tensors.items()}
+    return header, tensors
 
 
 def _umask() -> int:
@@ -97,12 +103,30 @@ def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any
     return header
 
 
-def _storable(tensor: Tensor) -> Tensor:
-    flat = tensor.detach().cpu().contiguous()
-    if flat.dtype == torch.bool:
-        return torch.from_numpy(np.packbits(flat.numpy().reshape(-1)))
-    # A view into a larger tensor would be written with storage it does not own.
-    return flat.clone() if flat.untyped_storage().nbytes() != flat.nbytes else flat
+def _stream(path: Path, metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> None:
+    """Write a safetensors file tensor by tensor: what is on disk or on a GPU never is in memory as a whole."""
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)}
+    end = 0
+    for name, tensor in tensors.items():
+        packed = tensor.dtype == torch.bool
+        shape = [-(-tensor.numel() // 8)] if packed else list(tensor.shape)
+        start, end = end, end + (shape[0] if packed else tensor.nbytes)
+        kind = _TYPES[torch.uint8 if packed else tensor.dtype]
+        entries[name] = {"dtype": kind, "shape": shape, "data_offsets": [start, end]}
+    header = json.dumps(entries).encode()
+    header += b" " * (-len(header) % 8)
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        for tensor in tensors.values():
+            for part in _parts(tensor):
+                content = part.detach().cpu().contiguous().numpy().reshape(-1)
+                file.write((np.packbits(content) if tensor.dtype == torch.bool else content).data)
+
+
+def _parts(tensor: Tensor) -> Sequence[Tensor]:
+    """A few thousand rows at a time; bits whole, since rows need not end at a byte."""
+    whole = tensor.dim() < 2 or tensor.dtype == torch.bool
+    return [tensor] if whole else torch.split(tensor, _ROWS_AT_ONCE)
 
 
 def _unpack(bits: Tensor, shape: list[int]) -> Tensor:

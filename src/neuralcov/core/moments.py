@@ -48,13 +48,9 @@ class Moments(Record):
         """Covariances, divided by the count; zero before the first input."""
         return self.scatter / self.count.clamp(min=1)[:, None, None]
 
-    def covariance_of(self, layer: int) -> Float[Tensor, "width width"]:
-        """The covariance of one of the layers."""
-        return self.scatter[layer] / self.count[layer].clamp(min=1)
-
     def absorb(self, stack: Stack, *, donate: bool = False) -> Moments:
         """Moments that take in a batch as well. With ``donate`` this one is overwritten."""
-        count, mean, rows = self._join(stack)
+        count, mean, rows = self.join(stack)
         out = self.scatter if donate else None
         return Moments(count, mean, torch.baddbmm(self.scatter, rows.mT, rows, out=out))
 
@@ -92,7 +88,7 @@ class Moments(Record):
             torch.where(where[:, None, None], self.scatter, other.scatter),
         )
 
-    def _join(self, stack: Stack) -> tuple[Tensor, Tensor, Tensor]:
+    def join(self, stack: Stack) -> tuple[Tensor, Tensor, Tensor]:
         """New count and mean, and rows whose products, added to the scatter, give the new scatter.
 
         The rows are the centred batch and one more, √(n·n_B/(n+n_B))·(μ_B − μ), which carries the

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.bits import pack, unpack, words_for
 from neuralcov.core.errors import CalibrationError
+from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
-from neuralcov.core.shapes import Bool, Float, Int, Shaped
+from neuralcov.core.shapes import Bool, Float, Int
 
 
 def critical_neurons(relevance: Float[Tensor, "batch width"], alpha: float) -> Bool[Tensor, "batch width"]:
@@ -69,44 +71,26 @@ def explained(batch: Activations) -> Bool[Tensor, "batch"]:
     return batch.memo("explained", compute)
 
 
-def all_neurons(batch: Activations) -> Float[Tensor, "batch neurons"]:
-    """Every neuron's output, layer after layer in execution order; zeros for a layer an input lacks."""
-
-    def outputs(name: str) -> Tensor:
-        values = batch.layers[name].to(batch.device)
-        if name in batch.present:
-            values = values.masked_fill(~batch.present[name].to(batch.device)[:, None], 0)
-        return values
-
-    return batch.memo("all neurons", lambda: torch.cat([outputs(name) for name in batch.layers], dim=1))
-
-
-def pack(bits: Bool[Tensor, "rows bits"]) -> Shaped[Tensor, "rows bytes"]:
-    """Eight bits to a byte, the first bit the highest."""
-    spare = -bits.shape[1] % 8
-    padded = torch.nn.functional.pad(bits, (0, spare)).reshape(len(bits), (bits.shape[1] + spare) // 8, 8)
-    return (padded << _places(bits.device)).sum(2, dtype=torch.uint8)
-
-
-def unpack(packed: Shaped[Tensor, "rows bytes"], count: int) -> Bool[Tensor, "rows bits"]:
-    """The ``count`` bits of each row that :func:`pack` packed.
-
-    >>> unpack(pack(torch.tensor([[True, False, True]])), 3)
-    tensor([[ True, False,  True]])
-    """
-    return (packed[:, :, None] >> _places(packed.device) & 1).bool().flatten(1)[:, :count]
-
-
 @dataclass(frozen=True, eq=False)
 class PathRows(Record):
-    """Some correctly classified training inputs: their classes, packed paths and, if kept, activations."""
+    """Some correctly classified training inputs.
+
+    Args:
+        classes: of each.
+        numbers: of each among all training inputs with finite outputs, as traces count them.
+        words: their paths, packed.
+    """
 
     classes: Int[Tensor, "rows"]
-    bits: Shaped[Tensor, "rows bytes"]
-    activations: Float[Tensor, "rows neurons"] | None
+    numbers: Int[Tensor, "rows"]
+    words: Int[Tensor, "rows words"]
 
     def __len__(self) -> int:
         return len(self.classes)
+
+    def bits(self, rows: slice | Tensor, neurons: int) -> Bool[Tensor, "_ neurons"]:
+        """Some of the paths, one bit per neuron."""
+        return unpack(self.words[rows], neurons)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,30 +98,32 @@ class Paths(Record):
     """The paths of correctly classified training inputs under one alpha, in the order they came.
 
     ``classes`` are all classes among the labels, rising, whether or not any input of them was classified
-    correctly. ``parts`` are the inputs, joined as they grow so that there are few.
+    correctly; ``finite`` is how many inputs had finite outputs. ``parts`` are the inputs, joined as they grow.
     """
 
     name: str
-    alpha: float
     classes: Int[Tensor, "classes"]
+    finite: int
     parts: tuple[PathRows, ...]
 
     @classmethod
-    def empty(cls, name: str, neurons: int, device: torch.device) -> Paths:
+    def empty(cls, name: str, layout: Layout) -> Paths:
         """Paths of no input, for what a criterion learns by this ``name``."""
-        alpha, _, extra = name.removeprefix("paths(").removesuffix(")").partition(", ")
-        classes = torch.zeros(0, dtype=torch.int64, device=device)
-        bits = torch.zeros(0, -(-neurons // 8), dtype=torch.uint8, device=device)
-        activations = torch.zeros(0, neurons, device=device) if extra else None
-        return cls(name, float(alpha), classes, (PathRows(classes, bits, activations),))
+        nothing = torch.zeros(0, dtype=torch.int64, device=layout.device)
+        return cls(name, nothing, 0, (PathRows(nothing, nothing, nothing.reshape(0, words_for(layout.neurons))),))
+
+    @property
+    def alpha(self) -> float:
+        """The share of relevance a path must reach."""
+        return float(self.name.removeprefix("paths(").removesuffix(")"))
 
     @property
     def rows(self) -> PathRows:
         """All inputs in one."""
         return _joined(self.parts)
 
-    def joined(self) -> Paths:
-        """The same with all inputs in one part, however they came."""
+    def finished(self) -> Paths:
+        """The same with all inputs in one part, so that it does not matter in what batches they came."""
         return replace(self, parts=(self.rows,))
 
     def observe(self, batch: Activations) -> Paths:
@@ -153,44 +139,37 @@ class Paths(Record):
         usable = explained(batch)
         labels = batch.labels.to(batch.device, torch.int64)
         correct = (usable & (labels == batch.predictions.to(batch.device))).nonzero()[:, 0]
-        keeps = self.parts[0].activations is not None
-        rows = PathRows(
-            labels[correct],
-            pack(critical_paths(batch, self.alpha)[correct]),
-            all_neurons(batch)[correct] if keeps else None,
+        numbers = self.finite + batch.finite.cumsum(0)[correct] - 1
+        rows = PathRows(labels[correct], numbers, pack(critical_paths(batch, self.alpha)[correct]))
+        return Paths(
+            self.name,
+            torch.unique(torch.cat([self.classes, labels[usable]])),
+            self.finite + int(batch.finite.sum()),
+            _appended(self.parts, rows),
         )
-        classes = torch.unique(torch.cat([self.classes, labels[usable]]))
-        return replace(self, classes=classes, parts=_appended(self.parts, rows))
 
 
-def paths_name(alpha: float, *, activations: bool = False) -> str:
-    """What a criterion learns from to get the paths of one alpha, with or without their inputs' activations.
+def paths_name(alpha: float) -> str:
+    """What a criterion learns from to get the paths of one alpha.
 
-    >>> paths_name(0.7), paths_name(1, activations=True)
-    ('paths(0.7)', 'paths(1.0, activations)')
+    >>> paths_name(0.7)
+    'paths(0.7)'
     """
-    return f"paths({float(alpha)!r}{', activations' if activations else ''})"
+    return f"paths({float(alpha)!r})"
 
 
 def _appended(parts: tuple[PathRows, ...], rows: PathRows) -> tuple[PathRows, ...]:
     """The parts and one more; a part is joined to the one before unless that is much larger, so few are left."""
-    if not len(rows):
-        return parts
     while parts and len(parts[-1]) <= 2 * len(rows):
         parts, rows = parts[:-1], _joined((parts[-1], rows))
-    return (*parts, rows)
+    return (*parts, rows) if len(rows) or not parts else parts
 
 
 def _joined(parts: Sequence[PathRows]) -> PathRows:
     if len(parts) == 1:
         return parts[0]
-    kept = [part.activations for part in parts if part.activations is not None]
     return PathRows(
         torch.cat([part.classes for part in parts]),
-        torch.cat([part.bits for part in parts]),
-        torch.cat(kept) if kept else None,
+        torch.cat([part.numbers for part in parts]),
+        torch.cat([part.words for part in parts]),
     )
-
-
-def _places(device: torch.device) -> Tensor:
-    return torch.arange(7, -1, -1, dtype=torch.uint8, device=device)

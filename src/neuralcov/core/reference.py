@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.moments import Moments, absorb_all, empty_moments
 from neuralcov.core.paths import Paths
 from neuralcov.core.ranges import Ranges
-from neuralcov.core.records import Record, fingerprint
+from neuralcov.core.records import Record, fingerprint, move
 from neuralcov.core.sample import Sample
+from neuralcov.core.traces import Traces
 
-ACCUMULATORS = ("ranges", "moments", "sample", "paths")
+ACCUMULATORS = ("ranges", "moments", "sample", "traces", "paths")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +36,14 @@ class Reference(Record):
     ranges: Ranges | None = None
     moments: tuple[Moments, ...] | None = None
     sample: Sample | None = None
+    traces: Traces | None = None
     paths: tuple[Paths, ...] | None = None
     held_out: tuple[Moments, ...] | None = None
 
     @classmethod
-    def empty(cls, layout: Layout, learns: Set[str]) -> Reference:
-        """A reference with the accumulators named in ``learns``, none of which has seen anything."""
+    def empty(cls, layout: Layout, criteria: Sequence[Criterion[Any]]) -> Reference:
+        """A reference with the accumulators that some criterion learns from, none of which has seen anything."""
+        learns: Set[str] = frozenset().union(*(criterion.learns for criterion in criteria))
         unknown = sorted(name for name in learns if _kind(name) not in ACCUMULATORS)
         if unknown:
             raise CalibrationError(
@@ -51,10 +55,8 @@ class Reference(Record):
             ranges=Ranges.empty(layout) if "ranges" in learns else None,
             moments=empty_moments(layout) if "moments" in learns else None,
             sample=Sample.empty(layout) if "sample" in learns else None,
-            paths=tuple(
-                Paths.empty(name, layout.neurons, layout.device) for name in sorted(learns) if _kind(name) == "paths"
-            )
-            or None,
+            traces=_empty_traces(layout, criteria) if "traces" in learns else None,
+            paths=tuple(Paths.empty(name, layout) for name in sorted(learns) if _kind(name) == "paths") or None,
         )
 
     def find(self, name: str) -> Any:
@@ -75,8 +77,22 @@ class Reference(Record):
             ranges=None if self.ranges is None else self.ranges.observe(batch),
             moments=None if self.moments is None else absorb_all(self.moments, batch, donate=True),
             sample=None if self.sample is None else self.sample.observe(batch),
+            traces=None if self.traces is None else self.traces.observe(batch),
             paths=None if self.paths is None else tuple(paths.observe(batch) for paths in self.paths),
         )
+
+    def finished(self) -> Reference:
+        """The reference after the last batch."""
+        return replace(
+            self,
+            traces=None if self.traces is None else self.traces.finished(),
+            paths=None if self.paths is None else tuple(paths.finished() for paths in self.paths),
+        )
+
+    def to(self, device: torch.device | str) -> Reference:
+        """The same reference on another device, traces as far as their budget goes."""
+        traces = None if self.traces is None else self.traces.to(device)
+        return replace(move(replace(self, traces=None), device), traces=traces)
 
     def hold_out(self, batch: Activations) -> Reference:
         """The reference with a batch of held-out training inputs taken in."""
@@ -86,10 +102,16 @@ class Reference(Record):
     def identity(self, learns: Set[str]) -> str:
         """SHA-256 of what a criterion that ``learns`` these accumulators was taught."""
         parts = tuple(self.find(name) for kind in ACCUMULATORS for name in sorted(learns) if _kind(name) == kind)
-        # However the training data came in batches.
-        parts = tuple(part.joined() if isinstance(part, Paths) else part for part in parts)
         extra = self.held_out if "moments" in learns else None
         return fingerprint((self.names, self.widths, parts, extra))
+
+
+def _empty_traces(layout: Layout, criteria: Sequence[Criterion[Any]]) -> Traces:
+    """A store for all layers that some criterion traces, with the largest memory any of them allows."""
+    tracing = [criterion for criterion in criteria if "traces" in criterion.learns]
+    wanted = {name for criterion in tracing for name in criterion.traced(layout)}
+    budget = max(criterion.trace_memory for criterion in tracing)
+    return Traces.empty([name for name in layout if name in wanted], budget, layout.device)
 
 
 def _kind(name: str) -> str:

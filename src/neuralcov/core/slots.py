@@ -69,7 +69,7 @@ class SlotCriterion(Criterion[Ticks]):
                 if self.slots == 1:
                     covered[group].logical_or_(hits.any(0))
                 else:
-                    covered[group].scatter_(2, hits.permute(1, 2, 0), True)
+                    covered[group].view(-1).scatter_(0, self._places(hits), True)
         return Ticks(state.counts + batch.tally, state.widths, covered)
 
     def merge(self, a: Ticks, b: Ticks) -> Ticks:
@@ -97,7 +97,8 @@ class SlotCriterion(Criterion[Ticks]):
                 if self.slots == 1:
                     fresh[rows] += (hits & ~ticks).sum((1, 2))
                 else:
-                    fresh[rows] += (~ticks.gather(2, hits.permute(1, 2, 0))).sum((0, 1))
+                    seen = ticks.view(-1)[self._places(hits)].view(hits.shape)
+                    fresh[rows] += (~seen).sum((1, 2))
         return fresh.double() / (state.neurons * self.slots)
 
     def _counted_hits(self, stack: Stack, group: int) -> Tensor:
@@ -105,6 +106,11 @@ class SlotCriterion(Criterion[Ticks]):
         if stack.counted is None:
             return hits
         return hits.masked_fill(~stack.counted[:, :, None], 0)
+
+    def _places(self, hits: Tensor) -> Tensor:
+        """Where in the flattened ticks each hit stands. In the batch's own order, which memory likes best."""
+        neurons = torch.arange(hits.shape[1] * hits.shape[2], device=hits.device).view(hits.shape[1:])
+        return (hits + neurons * (1 + self.slots)).view(-1)
 
     def _ticked(self, ticks: Tensor) -> Tensor:
         """Number of covered slots per layer, without the slot that stands for nothing."""

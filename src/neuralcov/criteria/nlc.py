@@ -28,7 +28,7 @@ from neuralcov.core.moments import Moments, empty_moments
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Float
 from neuralcov.core.sizes import parse_bytes, show_bytes
-from neuralcov.core.spread import spread, spread_gain
+from neuralcov.core.spread import grow, spread, spread_gain
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ class NLC(Criterion[NLCState]):
         labels = batch.labels.cpu()
         for label in sorted(set(labels.tolist())):
             if 0 <= label < self.classes:
-                yield label, (labels == label).nonzero()[:, 0].to(batch.device)
+                yield label, (labels == label).nonzero()[:, 0].to(batch.device, non_blocking=True)
 
     def _take(self, entry: Entry | None, batch: Activations, *, donate: bool) -> Entry:
         entry = entry or _nothing(batch.layout, self.rule)
@@ -181,11 +181,7 @@ class NLC(Criterion[NLCState]):
     def _step(self, group: LayerSpread, stack: Stack, *, donate: bool) -> LayerSpread:
         if group.spread is None:
             return LayerSpread(group.moments.absorb(stack, donate=donate), None)
-        grown = group.moments.absorb(stack)
-        value = spread(grown)
-        first = (group.moments.count == 0) & (grown.count > 0)
-        taken = first | (value > group.spread)
-        return LayerSpread(grown.choose(group.moments, taken), torch.where(taken, value, group.spread))
+        return LayerSpread(*grow(group.moments, group.spread, stack, donate=donate))
 
     def _merge_entries(self, a: Entry | None, b: Entry | None) -> Entry | None:
         if a is None or b is None:

@@ -14,10 +14,12 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, widths_of
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
-from neuralcov.core.paths import Paths, all_neurons, critical_paths, explained, paths_name
+from neuralcov.core.paths import Paths, critical_paths, explained, paths_name
 from neuralcov.core.records import Record
 from neuralcov.core.reference import Reference
 from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.core.sizes import parse_bytes
+from neuralcov.core.traces import trace_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,8 +105,17 @@ class NPC(Criterion[NPCState]):
 
     @property
     def learns(self) -> frozenset[str]:
-        """Paths of training inputs, in activation mode with their activations."""
-        return frozenset({paths_name(self.alpha, activations=self.mode == "activation")})
+        """Paths of training inputs, in activation mode also their traces."""
+        return frozenset({paths_name(self.alpha)} | ({"traces"} if self.mode == "activation" else set()))
+
+    @property
+    def trace_memory(self) -> int:
+        """What traces may take on the device, as other criteria allow by default."""
+        return parse_bytes("16GiB")
+
+    def traced(self, layout: Layout) -> tuple[str, ...]:
+        """All layers."""
+        return tuple(layout)
 
     @property
     def promises(self) -> frozenset[str]:
@@ -113,19 +124,19 @@ class NPC(Criterion[NPCState]):
 
     def calibrate(self, reference: Reference) -> Self:
         """Cluster the paths of every class and abstract them."""
-        (name,) = self.learns
-        paths: Paths = reference.find(name)
+        paths: Paths = reference.find(paths_name(self.alpha))
         rows, widths = paths.rows, reference.widths
         if not len(rows):
             raise CalibrationError(
                 f"{self.name}: none of {reference.seen} training inputs was classified correctly, so there is no path "
                 "to learn; check that labels and predictions count classes alike"
             )
-        abstract, order = abstract_paths(rows, paths.classes, sum(widths), self.clusters, self.beta)
-        if rows.activations is None:
+        abstract, numbers = abstract_paths(rows, paths.classes, sum(widths), self.clusters, self.beta)
+        if self.mode == "structure":
             return replace(self, fitted=NPCFit(abstract, None))
-        upper = torch.full((len(widths),), self.upper or 0.0, dtype=torch.float64, device=order.device)
-        members = Members(rows.activations, order, upper)
+        assert reference.traces is not None
+        upper = torch.full((len(widths),), self.upper or 0.0, dtype=torch.float64, device=numbers.device)
+        members = Members(reference.traces, numbers, upper)
         if self.upper is None:
             members = replace(members, upper=furthest(abstract, members, rows, widths))
         return replace(self, fitted=NPCFit(abstract, members))
@@ -207,7 +218,9 @@ class NPC(Criterion[NPCState]):
             )
         widths, upper = tuple(batch.layout.widths.values()), fit.members.upper
         path = fit.abstract.nearest(critical_paths(batch, self.alpha), index, widths)
-        apart = distances(fit.abstract, fit.members, all_neurons(batch), torch.where(taken, path, -1), widths)
+        apart = distances(
+            fit.abstract, fit.members, trace_of(batch, tuple(batch.layers)), torch.where(taken, path, -1), widths
+        )
         bucket = (apart / upper * self.buckets).floor().clamp(max=self.buckets - 1).long()
         cell = (path[:, None] * len(widths) + torch.arange(len(widths), device=path.device)) * self.buckets + bucket
         return torch.where((apart <= upper) & (upper > 0) & _present(batch), cell, -1)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from neuralcov.core import checks
 from neuralcov.core.activations import Stack
 from neuralcov.core.shapes import Bool
 from neuralcov.core.slots import SlotCriterion
-from neuralcov.core.topk import top_k
+from neuralcov.core.topk import among_top_k
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,5 +39,4 @@ class TKNC(SlotCriterion):
 
     def hits(self, stack: Stack, group: int) -> Bool[Tensor, "batch layers width"]:
         """The k strongest neurons of each layer."""
-        strongest = torch.zeros_like(stack.values, dtype=torch.bool)
-        return strongest.scatter_(2, top_k(stack.values, self.k), True)
+        return among_top_k(stack.values, self.k)

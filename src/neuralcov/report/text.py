@@ -23,7 +23,7 @@ def show_value(value: float | None) -> str:
     if size < 1e-3:
         return f"{value:.4g}"
     decimals = 4 if size < 10 else 3 if size < 100 else 2 if size < 1000 else 0
-    if value == int(value) and size >= 10:
+    if value == int(value) and size >= 2:
         return f"{int(value)}"
     text = f"{value:.{decimals}f}"
     return "0.9999" if text == "1.0000" and value < 1 else text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import fnmatch
 import re
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
@@ -11,6 +10,7 @@ from typing import TypeAlias
 from torch import nn
 
 from neuralcov.core.errors import LayerError
+from neuralcov.core.names import matching
 from neuralcov.tap.kinds import is_layer_by_default
 
 LayerChoice: TypeAlias = "str | re.Pattern[str] | type[nn.Module] | Sequence[str | type[nn.Module]] | None"
@@ -70,14 +70,7 @@ def _pick(named: dict[str, nn.Module], default: dict[str, nn.Module], choice: La
 
 
 def _by_glob(modules: dict[str, nn.Module], text: str) -> dict[str, nn.Module]:
-    parts = [part.strip() for part in text.split("|") if part.strip()]
-    wanted = [part for part in parts if not part.startswith("!")] or ["*"]
-    unwanted = [part[1:] for part in parts if part.startswith("!")]
-    return {
-        n: m
-        for n, m in modules.items()
-        if any(fnmatch.fnmatchcase(n, p) for p in wanted) and not any(fnmatch.fnmatchcase(n, p) for p in unwanted)
-    }
+    return {name: modules[name] for name in matching(modules, text)}
 
 
 def _filter(modules: dict[str, nn.Module], pattern: re.Pattern[str]) -> dict[str, nn.Module]:

@@ -45,7 +45,7 @@ def calibrated(criterion: Criterion[Any], training: Activations) -> Criterion[An
     """The criterion after calibration on one batch, if it learns at all."""
     if not criterion.learns:
         return criterion
-    return criterion.calibrate(Reference.empty(training.layout, criterion.learns).observe(training))
+    return criterion.calibrate(Reference.empty(training.layout, [criterion]).observe(training).finished())
 
 
 def random_batch(

@@ -27,7 +27,7 @@ from neuralcov.core.criterion import (
 )
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.records import flatten, map_tensors, unflatten
-from neuralcov.testing.cases import Case, cases, joined, moved
+from neuralcov.testing.cases import Case, calibrated, cases, joined, moved
 
 Law = Callable[[Case], None]
 
@@ -270,19 +270,14 @@ LAWS: tuple[Law, ...] = tuple(
 
 
 def _law_devices_agree(case: Case, device: torch.device | str) -> None:
-    criterion = map_criterion(case.criterion, device)
+    uncalibrated = type(case.criterion)(**case.criterion.parameters)
+    criterion = calibrated(uncalibrated, moved(case.training, device))
     there = moved(case.suite, device)
     state = criterion.observe(criterion.init(there.layout), there)
     _same(criterion.value(state).cpu(), _value(case.criterion, case.suite), f"the value on {device}")
     here = case.criterion.observe(case.criterion.init(case.suite.layout), case.suite)
     gains = criterion.gain(state, moved(case.candidates, device)).cpu()
     _same(gains, case.criterion.gain(here, case.candidates), f"gains on {device}", float(criterion.value(state).abs()))
-
-
-def map_criterion(criterion: Criterion[Any], device: torch.device | str) -> Criterion[Any]:
-    """A calibrated criterion with what it learnt on another device."""
-    fitted = map_tensors(lambda tensor: tensor.to(device), criterion.fitted)
-    return type(criterion)(**criterion.parameters, fitted=fitted)
 
 
 def _value(criterion: Criterion[Any], batch: Activations) -> Tensor:

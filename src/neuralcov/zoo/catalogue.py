@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from neuralcov.core.errors import InputError
+from neuralcov.zoo import networks
+from neuralcov.zoo.cifar10 import cifar10
 from neuralcov.zoo.digits import DigitsNet, digits
+from neuralcov.zoo.imdb import imdb
+from neuralcov.zoo.mnist import fashion_mnist, mnist
 from neuralcov.zoo.samples import Samples
 
-NETWORKS: dict[str, Callable[..., nn.Module]] = {"digits": DigitsNet}
-DATA: dict[str, Callable[[str], Samples]] = {"digits": digits}
+NETWORKS: dict[str, Callable[..., nn.Module]] = {
+    "digits": DigitsNet,
+    "resnet50": networks.resnet50,
+    "vgg16_bn": networks.vgg16_bn,
+    "mobilenet_v2": networks.mobilenet_v2,
+    "lstm": networks.SentimentLSTM,
+    "generator": networks.Generator,
+    "discriminator": networks.Discriminator,
+    "net": networks.Net,
+    "net_classifier": networks.Classifier,
+    "vae": networks.VAE,
+    "cvae": networks.ConditionalVAE,
+    "inception": networks.inception,
+    "adain": networks.adain,
+}
+DATA: dict[str, Callable[..., Samples]] = {
+    "digits": digits,
+    "cifar10": cifar10,
+    "mnist": mnist,
+    "fashion-mnist": fashion_mnist,
+    "imdb": imdb,
+}
 
 
 def build(name: str, **arguments: Any) -> nn.Module:
-    """A network of the zoo, with fresh weights.
+    """A network of the zoo, with fresh weights; ``inception`` and ``adain`` come with the published ones.
 
     >>> type(build("digits")).__name__
     'DigitsNet'
@@ -29,8 +54,18 @@ def build(name: str, **arguments: Any) -> nn.Module:
         raise InputError(f"zoo network {name!r}: {error}") from error
 
 
-def data(name: str, split: str = "test") -> Samples:
-    """A split of a data set of the zoo."""
+def data(name: str, split: str = "test", folder: Path | str | None = None) -> Samples:
+    """A split of a data set of the zoo.
+
+    Args:
+        name: a name of ``neuralcov data list`` that holds samples, or ``digits``, which is shipped.
+        split: ``train`` or ``test``; ``imdb`` has ``validation`` too.
+        folder: your own copy in one of the usual layouts, in place of the cache.
+    """
     if name not in DATA:
         raise InputError(f"the zoo has no data {name!r}: there are {', '.join(DATA)}")
-    return DATA[name](split)
+    if folder is None:
+        return DATA[name](split)
+    if name == "digits":
+        raise InputError(f"folder={str(folder)!r}: digits are shipped and come from nowhere else")
+    return DATA[name](split, Path(folder))

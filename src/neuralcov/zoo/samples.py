@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
+from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Int, Shaped
 
 
@@ -23,6 +26,7 @@ class Samples:
         levels: the byte that stands for 1.0, for images.
         mean: per channel, subtracted from pixels in [0, 1] before the model sees them.
         std: per channel, by which they are then divided.
+        lengths: ``(n,)`` steps of each input, for sequences padded to one length.
     """
 
     name: str
@@ -32,17 +36,22 @@ class Samples:
     levels: int = 255
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    lengths: Int[Tensor, "n"] | None = None
 
     def __len__(self) -> int:
         return self.inputs.shape[0]
 
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on another device."""
-        return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device))
+        lengths = None if self.lengths is None else self.lengths.to(device)
+        return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device), lengths=lengths)
 
     def take(self, rows: slice | Tensor, name: str | None = None) -> Samples:
         """Some of the samples."""
-        return replace(self, name=name or self.name, inputs=self.inputs[rows], labels=self.labels[rows])
+        lengths = None if self.lengths is None else self.lengths[rows]
+        return replace(
+            self, name=name or self.name, inputs=self.inputs[rows], labels=self.labels[rows], lengths=lengths
+        )
 
     def pixels(self, rows: slice | Tensor = slice(None)) -> Tensor:
         """Images as floats in [0, 1]; inputs of any other kind as they are."""
@@ -62,6 +71,21 @@ class Samples:
         """The samples in order, ready for the model, as ``(inputs, labels)``."""
         return Batches(self, size)
 
+    def named_batches(self, size: int = 100) -> NamedBatches:
+        """Sequences in order as keyword inputs ``tokens`` and ``lengths``, with ``labels``.
+
+        A coverage told the lengths leaves out the steps that are padding.
+        """
+        return NamedBatches(self, size)
+
+    def dataset(self) -> SampleDataset:
+        """For a ``torch.utils.data.DataLoader``: single inputs, ready for the model, with their labels."""
+        return SampleDataset(self)
+
+    def loader(self, size: int = 100, *, shuffle: bool = False, **options: Any) -> DataLoader[tuple[Tensor, Tensor]]:
+        """A ``DataLoader`` of ready batches, for code that wants one; :meth:`batches` is faster."""
+        return DataLoader(self.dataset(), batch_size=size, shuffle=shuffle, **options)
+
 
 @dataclass(frozen=True, eq=False)
 class Batches:
@@ -74,6 +98,44 @@ class Batches:
         return -(-len(self.samples) // self.size)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(self.samples), self.size):
-            rows = slice(start, start + self.size)
+        for rows in _slices(len(self.samples), self.size):
             yield self.samples.prepare(self.samples.pixels(rows)), self.samples.labels[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class NamedBatches:
+    """A loader of mappings, for sequences: iterate over it as often as you like."""
+
+    samples: Samples
+    size: int
+
+    def __len__(self) -> int:
+        return -(-len(self.samples) // self.size)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        samples = self.samples
+        if samples.lengths is None:
+            raise InputError(f"{samples.name} has no lengths: named batches are for padded sequences")
+        for rows in _slices(len(samples), self.size):
+            yield {"tokens": samples.inputs[rows], "lengths": samples.lengths[rows], "labels": samples.labels[rows]}
+
+
+class SampleDataset(Dataset[tuple[Tensor, Tensor]]):
+    """Samples one at a time."""
+
+    def __init__(self, samples: Samples) -> None:
+        self.samples = samples
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"sample {index} of {len(self)}")
+        row = torch.tensor([index])
+        return self.samples.prepare(self.samples.pixels(row))[0], self.samples.labels[index]
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, start + size)

@@ -1,0 +1,95 @@
+"""``python -m benchmarks``: measure, write JSON. ``python -m benchmarks report FILE…``: write docs/performance.md."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import assess, growth, judging, report, scale, states
+from benchmarks.subjects import CRITERIA, Subject, calibrated, subject
+
+
+def main() -> None:
+    """Read the command line and run the chosen parts."""
+    if len(sys.argv) > 1 and sys.argv[1] == "report":
+        report.write([Path(path) for path in sys.argv[2:]])
+        return
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--full", action="store_true", help="the sizes of the tables; else small ones for a CPU")
+    parser.add_argument("--weights", type=Path, help="weights of a trained ResNet50 for CIFAR-10 (safetensors)")
+    parser.add_argument("--images", type=Path, help=".npy of CIFAR-10 images, unsigned bytes (n, 3, 32, 32)")
+    parser.add_argument("--parts", default="assess,calibration,naive,agreement,gain,states,growth")
+    parser.add_argument("--output", type=Path, default=Path("bench.json"))
+    options = parser.parse_args()
+    device = torch.device(options.device)
+    results: dict[str, Any] = {"machine": _machine(device), "full": options.full}
+    parts = options.parts.split(",")
+    images = None if options.images is None else torch.from_numpy(np.load(options.images)).float() / 255
+    sizes = (10_000, 50_000) if options.full else (200, 400)
+    found = None
+    if set(parts) - {"growth", "scale", "scale-disk"}:
+        found = subject(device, *sizes, options.weights, images)
+        results["real network and images"] = found.real
+    for part in parts:
+        start = time.perf_counter()
+        results[part] = _run(part, found, device, options.full)
+        results[part]["wall seconds of this part"] = time.perf_counter() - start
+        print(f"{part}: {time.perf_counter() - start:.1f} s", flush=True)
+        options.output.write_text(json.dumps(results, indent=1) + "\n")
+
+
+_taught: dict[int, tuple[Any, ...]] = {}
+
+
+def _run(part: str, found: Subject | None, device: torch.device, full: bool) -> dict[str, Any]:
+    if part == "growth":
+        return growth.growth(device, full)
+    if part == "scale":
+        size = (1_000_000, 27_560, 1_000, 50_000, 115 << 30) if full else (4_000, 500, 20, 500, 16 << 30)
+        return scale.scale(device, *size)
+    if part == "scale-disk":
+        size = (250_000, 27_560, 1_000, 50_000, 1 << 30) if full else (4_000, 500, 20, 500, 1 << 20)
+        return scale.scale(device, *size)
+    assert found is not None
+    if part == "calibration":
+        return assess.calibration(found, CRITERIA)
+    if id(found) not in _taught:
+        _taught[id(found)] = calibrated(found, CRITERIA, 1000 if full else 100)
+    taught = _taught[id(found)]
+    runs: dict[str, Callable[[], dict[str, Any]]] = {
+        "assess": lambda: {
+            str(size): assess.assess(found, taught, size, 3 if full else 1)
+            for size in ((1000, 100) if full else (100,))
+        },
+        "naive": lambda: assess.naive_forms(found, taught, 100, 100 if full else 20),
+        "agreement": lambda: assess.agreement(found, CRITERIA, 1000 if full else 100),
+        "gain": lambda: judging.gains(
+            found, taught, (1, 64, 1024, 16384) if full else (1, 16), 10_000 if full else 200
+        ),
+        "states": lambda: states.states(found, taught, 2_000 if full else 200),
+    }
+    return runs[part]()
+
+
+def _machine(device: torch.device) -> dict[str, Any]:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} CPU threads"
+    return {
+        "device": name,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "matmul tf32": torch.backends.cuda.matmul.allow_tf32,
+        "cudnn tf32": torch.backends.cudnn.allow_tf32,
+    }
+
+
+main()

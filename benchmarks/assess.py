@@ -1,0 +1,132 @@
+"""Assessing inputs: every criterion alone, all in one pass, calibration, and the naive form of each."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import neuralcov as nc
+from benchmarks import naive
+from benchmarks.subjects import TOGETHER, Subject, calibrated, measured
+from benchmarks.timing import peak_memory, timed
+
+
+def assess(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats: int) -> dict[str, Any]:
+    """Seconds and ratios of each criterion alone, and of all together."""
+    plain = timed(lambda: found.forward(batch_size), found.device, repeats)
+    rows: dict[str, Any] = {}
+    one_pass = [(criterion.name, (criterion,)) for criterion in criteria]
+    names = {criterion.name for criterion in TOGETHER}
+    one_pass.append(("all", tuple(criterion for criterion in criteria if criterion.name in names)))
+    for name, chosen in one_pass:
+        timing = timed(lambda chosen=chosen: measured(found, chosen, batch_size), found.device, repeats)
+        rows[name] = {
+            "seconds": timing.median,
+            "fastest": timing.fastest,
+            "slowest": timing.slowest,
+            "ratio": timing.median / plain.median,
+            "peak bytes": peak_memory(lambda chosen=chosen: measured(found, chosen, batch_size), found.device),
+        }
+        gc.collect()
+    return {"batch size": batch_size, "inputs": len(found.inputs), "forward seconds": plain.median, "criteria": rows}
+
+
+def calibration(found: Subject, criteria: tuple[Any, ...]) -> dict[str, Any]:
+    """One pass over the training inputs, for groups of criteria that learn the same."""
+
+    def forward() -> None:
+        with torch.no_grad():
+            for batch in found.training.split(1000):
+                found.model(batch)
+
+    plain = timed(forward, found.device, 1)
+    kinds = {
+        "ranges (KMNC, NBC, SNAC)": {"KMNC(100)", "NBC", "SNAC"},
+        "moments (LVC)": {"LVC"},
+        "traces (LSC, DSC)": {"LSC(10)", "DSC(0.1)"},
+        "traces and factors (MDSC)": {"MDSC(10)"},
+        "everything": {criterion.name for criterion in criteria},
+    }
+    rows = {}
+    for kind, names in kinds.items():
+        chosen = tuple(type(c)(**c.parameters) for c in criteria if c.name in names)
+        timing = timed(lambda chosen=chosen: calibrated(found, chosen), found.device, 1, 0)
+        rows[kind] = {"seconds": timing.median, "ratio": timing.median / plain.median}
+        gc.collect()
+    return {"inputs": len(found.training), "forward seconds": plain.median, "kinds": rows}
+
+
+def naive_forms(found: Subject, criteria: tuple[Any, ...], batch_size: int, few: int) -> dict[str, Any]:
+    """The naive form of each criterion on its own forward passes; slow ones on a few inputs, scaled up."""
+    device = found.device
+    learnt = naive.activations(found.model, found.training[:batch_size])
+    ranges = [(a.min(0).values, a.max(0).values) for a in learnt]
+    size = min(2000, len(found.training))
+    parts = [torch.cat(naive.activations(found.model, b), 1) for b in found.training[:size].split(batch_size)]
+    traces = torch.cat(parts)
+    classes = torch.cat([part[:, -10:].argmax(1) for part in parts])
+
+    def predicted(layers: list[Tensor]) -> Tensor:
+        return layers[-1].argmax(1)
+
+    forms: dict[str, tuple[Callable[[Any], float], int]] = {
+        "NC(0.75)": (naive.nc, len(found.inputs)),
+        "KMNC(100)": (lambda b: naive.kmnc(b, ranges), len(found.inputs)),
+        "NBC": (lambda b: naive.nbc(b, ranges), len(found.inputs)),
+        "SNAC": (lambda b: naive.snac(b, ranges), len(found.inputs)),
+        "TKNC(10)": (naive.tknc, len(found.inputs)),
+        "TKNP(50)": (naive.tknp, few),
+        "NLC": (naive.nlc, len(found.inputs)),
+        "CC(10)": (naive.cc, few),
+        "LSC(10)": (lambda b: naive.lsc(b, traces, classes, predicted), few),
+        "DSC(0.1)": (lambda b: naive.dsc(b, traces, classes, predicted), few),
+    }
+    rows = {}
+    for name, (form, inputs) in forms.items():
+        inputs = min(inputs, len(found.inputs))
+
+        def run(form: Callable[[Any], float] = form, inputs: int = inputs) -> float:
+            chosen = found.inputs[:inputs].split(min(batch_size, inputs))
+            return form(naive.activations(found.model, batch) for batch in chosen)
+
+        timing = timed(run, device, 1, 0)
+        rows[name] = {"inputs": inputs, "seconds": timing.median, "seconds per 10,000": timing.median * 1e4 / inputs}
+    note = f"LSC and DSC against {size} training traces only"
+    return {"batch size": batch_size, "forms": rows, "note": note}
+
+
+def agreement(found: Subject, criteria: tuple[Any, ...], inputs: int) -> dict[str, Any]:
+    """Values of the same activations' criteria on this device and on the CPU, both from the same outputs."""
+    coverage = nc.Coverage(found.model, [nc.NC()])
+    with coverage.tap():
+        parts = [coverage._batch(b, None, None, None, None) for b in found.inputs[:inputs].split(100)]
+        training = [coverage._batch(b, None, None, None, None) for b in found.training[:inputs].split(100)]
+    rows = {}
+    for criterion in criteria:
+        values = []
+        for device in (found.device, torch.device("cpu")):
+            bare = nc.Coverage.of_layers(
+                parts[0].layout.widths, [type(criterion)(**criterion.parameters)], device=device
+            )
+            moved, learnt = ([_moved(batch, device) for batch in some] for some in (parts, training))
+            if criterion.learns:
+                bare.calibrate(activations=learnt)
+            for batch in moved:
+                bare.update(activations=batch)
+            values.append(bare._ledger.values()[criterion.name])
+        rows[criterion.name] = {"device": values[0], "cpu": values[1], "relative": _relative(*values)}
+    return {"inputs": inputs, "criteria": rows}
+
+
+def _moved(batch: Any, device: torch.device) -> Any:
+    layers = {name: outputs.to(device) for name, outputs in batch.layers.items()}
+    classes = list(batch.layers.values())[-1].argmax(1).to(device)
+    return nc.Activations(layers, labels=classes, predictions=classes)
+
+
+def _relative(one: float, other: float) -> float:
+    return abs(one - other) / max(abs(other), 1e-300) if one != other else 0.0

@@ -1,0 +1,146 @@
+"""Each criterion as one would first write it: PyTorch operations layer by layer, loops where the definition has them.
+
+Every function takes the batches' activations as a list of (batch, neurons) tensors, one per layer, and returns
+the value. They serve as a yardstick for speed; the tests have oracles of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor, nn
+
+Layers = list[Tensor]
+
+
+def activations(model: nn.Module, batch: Tensor) -> Layers:
+    """A forward pass with hooks registered for it, feature maps kept until it ends."""
+    outputs: Layers = []
+    kinds = (nn.Conv2d, nn.Linear)
+    handles = [
+        module.register_forward_hook(lambda _, __, output: outputs.append(output))
+        for module in model.modules()
+        if isinstance(module, kinds)
+    ]
+    with torch.no_grad():
+        model(batch)
+    for handle in handles:
+        handle.remove()
+    return [output.mean((2, 3)) if output.dim() == 4 else output.clone() for output in outputs]
+
+
+def nc(batches: Iterable[Layers], threshold: float = 0.75) -> float:
+    covered: Layers = []
+    for layers in batches:
+        covered = covered or [torch.zeros(a.shape[1], dtype=torch.bool, device=a.device) for a in layers]
+        for seen, a in zip(covered, layers, strict=True):
+            low, high = a.min(1, keepdim=True).values, a.max(1, keepdim=True).values
+            seen |= (((a - low) / (high - low)) > threshold).any(0)
+    return float(sum(int(c.sum()) for c in covered) / sum(len(c) for c in covered))
+
+
+def kmnc(batches: Iterable[Layers], ranges: list[tuple[Tensor, Tensor]], sections: int = 100) -> float:
+    covered: Layers = []
+    for layers in batches:
+        covered = covered or [torch.zeros(a.shape[1], sections, dtype=torch.bool, device=a.device) for a in layers]
+        for seen, a, (low, high) in zip(covered, layers, ranges, strict=True):
+            place = ((a - low) / (high - low) * sections).floor()
+            for section in range(sections):
+                seen[:, section] |= (place == section).any(0)
+    return float(sum(int(c.sum()) for c in covered) / sum(c.numel() for c in covered))
+
+
+def nbc(batches: Iterable[Layers], ranges: list[tuple[Tensor, Tensor]]) -> float:
+    upper: Layers = []
+    lower: Layers = []
+    for layers in batches:
+        upper = upper or [torch.zeros(a.shape[1], dtype=torch.bool, device=a.device) for a in layers]
+        lower = lower or [torch.zeros_like(u) for u in upper]
+        for above, below, a, (low, high) in zip(upper, lower, layers, ranges, strict=True):
+            above |= (a > high).any(0)
+            below |= (a < low).any(0)
+    return float(sum(int(c.sum()) for c in upper + lower) / (2 * sum(len(c) for c in upper)))
+
+
+def snac(batches: Iterable[Layers], ranges: list[tuple[Tensor, Tensor]]) -> float:
+    upper: Layers = []
+    for layers in batches:
+        upper = upper or [torch.zeros(a.shape[1], dtype=torch.bool, device=a.device) for a in layers]
+        for above, a, (_, high) in zip(upper, layers, ranges, strict=True):
+            above |= (a > high).any(0)
+    return float(sum(int(c.sum()) for c in upper) / sum(len(c) for c in upper))
+
+
+def tknc(batches: Iterable[Layers], k: int = 10) -> float:
+    covered: list[set[int]] = []
+    widths: list[int] = []
+    for layers in batches:
+        covered = covered or [set() for _ in layers]
+        widths = [a.shape[1] for a in layers]
+        for seen, a in zip(covered, layers, strict=True):
+            seen.update(a.topk(min(k, a.shape[1]), dim=1).indices.flatten().tolist())
+    return sum(len(c) for c in covered) / sum(widths)
+
+
+def tknp(batches: Iterable[Layers], k: int = 50) -> float:
+    patterns = set()
+    for layers in batches:
+        tops = [a.topk(min(k, a.shape[1]), dim=1).indices.sort(1).values for a in layers]
+        for row in range(layers[0].shape[0]):
+            patterns.add(tuple(tuple(top[row].tolist()) for top in tops))
+    return float(len(patterns))
+
+
+def nlc(batches: Iterable[Layers]) -> float:
+    """The growing rule, with covariances as ``torch.cov`` gives them."""
+    state: list[tuple[int, Tensor, Tensor, float] | None] = []
+    for layers in batches:
+        state = state or [None] * len(layers)
+        for index, a in enumerate(layers):
+            size, mean, cov = len(a), a.mean(0), torch.cov(a.T, correction=0).reshape(a.shape[1], a.shape[1])
+            known = state[index]
+            if known is not None:
+                n, old_mean, old_cov, best = known
+                total = n + size
+                apart = old_mean - mean
+                cov = (n * old_cov + size * cov) / total + n * size * torch.outer(apart, apart) / total**2
+                mean, size = (n * old_mean + size * mean) / total, total
+                if float(cov.abs().sum()) / a.shape[1] ** 2 <= best:
+                    continue
+            state[index] = (size, mean, cov, float(cov.abs().sum()) / a.shape[1] ** 2)
+    return sum(known[3] for known in state if known is not None)
+
+
+def cc(batches: Iterable[Layers], distance: float = 10) -> float:
+    centres: list[list[Tensor]] = []
+    for layers in batches:
+        centres = centres or [[] for _ in layers]
+        for own, a in zip(centres, layers, strict=True):
+            for row in a:
+                if all(float((row - centre).norm()) > distance for centre in own):
+                    own.append(row)
+    return float(sum(len(own) for own in centres))
+
+
+def lsc(batches: Iterable[Layers], traces: Tensor, classes: Tensor, found: Callable[[Layers], Tensor]) -> float:
+    buckets = set()
+    for layers in batches:
+        rows = torch.cat(layers, 1)
+        for row, label in zip(rows, found(layers), strict=True):
+            own = traces[classes == label]
+            score = -torch.logsumexp(-(own - row).square().sum(1) / (2 * 0.2**2), 0)
+            buckets.add(float(score) // 10)
+    return float(len(buckets))
+
+
+def dsc(batches: Iterable[Layers], traces: Tensor, classes: Tensor, found: Callable[[Layers], Tensor]) -> float:
+    buckets = set()
+    for layers in batches:
+        rows = torch.cat(layers, 1)
+        for row, label in zip(rows, found(layers), strict=True):
+            own, others = traces[classes == label], traces[classes != label]
+            to_own = (own - row).norm(dim=1)
+            nearest = own[to_own.argmin()]
+            buckets.add(float(to_own.min() / (others - nearest).norm(dim=1).min()) // 0.1)
+    return float(len(buckets))

@@ -1,0 +1,167 @@
+"""Tables and plots of benchmark results, put into docs/performance.md between its markers."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib import pyplot as plt
+
+from benchmarks.subjects import TARGETS
+from neuralcov.core.sizes import show_bytes
+
+matplotlib.use("Agg")
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def write(files: list[Path]) -> None:
+    """Fill in every table for which some file has results, and draw the growth curves."""
+    page = DOCS / "performance.md"
+    text = page.read_text()
+    for path in files:
+        results = json.loads(path.read_text())
+        where = "gpu" if "CPU" not in results["machine"]["device"] else "cpu"
+        for part, make in _MAKERS.items():
+            if part in results:
+                text = _filled(text, f"{where} {part}", make(results))
+        if "growth" in results:
+            _draw(results["growth"], DOCS / "images" / f"growth-{where}.png")
+    page.write_text(text)
+
+
+def _filled(text: str, name: str, content: str) -> str:
+    pattern = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+    return pattern.sub(lambda match: match[1] + content + "\n" + match[2], text)
+
+
+def _table(header: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
+
+
+def _assess(results: dict[str, Any]) -> str:
+    parts, sizes = results["assess"], [size for size in results["assess"] if size.isdigit()]
+    naive = results.get("naive", {}).get("forms", {})
+    header = ["criterion"]
+    for size in sizes:
+        header += [f"batch {int(size):,}, s", "× forward", "target"]
+    header += ["peak memory", "naive form, s", "times faster"]
+    rows = []
+    first = parts[sizes[0]]
+    for name in first["criteria"]:
+        row = [name]
+        for index, size in enumerate(sizes):
+            found = parts[size]["criteria"][name]
+            aim = TARGETS.get(name, (None, None))[index if len(sizes) > 1 else 1]
+            met = "" if aim is None else f"≤ {aim:g} {'✓' if found['ratio'] <= aim else '✗'}"
+            row += [f"{found['seconds']:.3g}", f"{found['ratio']:.2f}", met]
+        peak = first["criteria"][name]["peak bytes"]
+        row.append("–" if peak is None else show_bytes(peak))
+        slow = naive.get(name)
+        own = parts[sizes[-1]]
+        per = own["criteria"][name]["seconds"] * 1e4 / own["inputs"]
+        row += (
+            ["–", "–"]
+            if slow is None
+            else [f"{slow['seconds per 10,000']:.3g}", f"{slow['seconds per 10,000'] / per:.3g}"]
+        )
+        rows.append(row)
+    plain = ", ".join(f"{parts[s]['forward seconds']:.3g} s at batch {int(s):,}" for s in sizes)
+    machine = results["machine"]
+    note = (
+        f"{first['inputs']:,} inputs, ResNet50 for 32×32; plain forward pass {plain}. "
+        f"{machine['device']}, PyTorch {machine['torch']}."
+    )
+    return note + "\n\n" + _table(header, rows)
+
+
+def _calibration(results: dict[str, Any]) -> str:
+    part = results["calibration"]
+    rows = [[kind, f"{row['seconds']:.3g}", f"{row['ratio']:.2f}"] for kind, row in part["kinds"].items()]
+    note = f"{part['inputs']:,} training inputs; plain forward pass {part['forward seconds']:.3g} s."
+    return note + "\n\n" + _table(["learnt", "s", "× forward"], rows)
+
+
+def _gain(results: dict[str, Any]) -> str:
+    part = results["gain"]
+    sizes = sorted({int(size) for row in part["criteria"].values() for size in row})
+    rows = [
+        [name, *(f"{row[str(s)]['candidates per second']:,.0f}" if str(s) in row else "–" for s in sizes)]
+        for name, row in part["criteria"].items()
+    ]
+    note = f"Candidates judged per second, activations given, after {part['observed before']:,} observed inputs."
+    return note + "\n\n" + _table(["criterion", *(f"{s:,} at once" for s in sizes)], rows)
+
+
+def _states(results: dict[str, Any]) -> str:
+    rows = [
+        [name, *(f"{row[f'{what} seconds']:.3g}" for what in ("save", "load", "merge")), show_bytes(row["file bytes"])]
+        for name, row in results["states"]["criteria"].items()
+    ]
+    note = f"After {results['states']['observed']:,} inputs."
+    return note + "\n\n" + _table(["criterion", "save, s", "load, s", "merge, s", "file"], rows)
+
+
+def _agreement(results: dict[str, Any]) -> str:
+    rows = [
+        [name, f"{row['device']:.10g}", f"{row['cpu']:.10g}", f"{row['relative']:.1e}"]
+        for name, row in results["agreement"]["criteria"].items()
+    ]
+    return _table(["criterion", "GPU", "CPU", "relative difference"], rows)
+
+
+def _scale(results: dict[str, Any], part: str = "scale") -> str:
+    found = results[part]
+    rows = [
+        [
+            name,
+            f"{row['seconds to fit']:.1f}",
+            f"{row['seconds to score']:.1f}",
+            "–" if row["peak bytes"] is None else show_bytes(row["peak bytes"]),
+        ]
+        for name, row in found["criteria"].items()
+    ]
+    note = (
+        f"{found['traces']:,} traces × {found['neurons']:,} neurons in {found['classes']:,} classes "
+        f"({show_bytes(found['bytes of traces'])}, of which {show_bytes(found['bytes on the device'])} on the device), "
+        f"{found['tests']:,} test inputs. {results['machine']['device']}."
+    )
+    return note + "\n\n" + _table(["criterion", "fit, s", "score all, s", "peak memory"], rows)
+
+
+_MAKERS = {
+    "assess": _assess,
+    "calibration": _calibration,
+    "gain": _gain,
+    "states": _states,
+    "agreement": _agreement,
+    "scale": _scale,
+    "scale-disk": lambda results: _scale(results, "scale-disk"),
+}
+
+
+def _draw(curves: dict[str, Any], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    names = [name for name in ("inputs", "neurons", "width", "classes") if name in curves]
+    figure, axes = plt.subplots(1, len(names), figsize=(4.2 * len(names), 4.2), sharey=True)
+    titles = {
+        "inputs": "inputs observed",
+        "neurons": "neurons in 100 layers",
+        "width": "width of one layer",
+        "classes": "classes",
+    }
+    for axis, name in zip(axes, names, strict=True):
+        for criterion, points in curves[name].items():
+            known = [(int(size), row["seconds per 1,000"]) for size, row in points.items() if "error" not in row]
+            if known:
+                axis.plot(*zip(*known, strict=True), marker="o", markersize=3, label=criterion)
+        axis.set(xscale="log", yscale="log", xlabel=titles[name])
+        axis.grid(alpha=0.3)
+        axis.legend(fontsize=6)
+    axes[0].set_ylabel("seconds per 1,000 inputs")
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)

@@ -1,0 +1,109 @@
+"""What is measured: a ResNet50 for 32×32 images, inputs, and every criterion with the settings of the tables."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import neuralcov as nc
+from neuralcov import zoo
+
+CRITERIA = (
+    nc.NC(0.75),
+    nc.KMNC(100),
+    nc.NBC(),
+    nc.SNAC(),
+    nc.TKNC(10),
+    nc.TKNP(50),
+    nc.NLC(),
+    nc.NLC(rule="all"),
+    nc.LVC(),
+    nc.CC(10),
+    nc.SS(),
+    nc.LSC(10),
+    nc.DSC(0.1),
+    nc.MDSC(10),
+)
+# "All in one pass": one setting of each.
+TOGETHER = tuple(criterion for criterion in CRITERIA if criterion.name != "NLC(rule=all)")
+# The table of targets, as multiples of the plain forward pass at batch 1,000 and 100; None: none was set.
+TARGETS: dict[str, tuple[float | None, float | None]] = {
+    "NC(0.75)": (1.2, 1.5),
+    "KMNC(100)": (1.2, 1.5),
+    "NBC": (1.2, 1.5),
+    "SNAC": (1.2, 1.5),
+    "TKNC(10)": (1.2, 1.5),
+    "TKNP(50)": (1.3, None),
+    "NLC": (1.25, 1.6),
+    "LVC": (1.4, None),
+    "CC(10)": (2.0, None),
+    "SS": (3.0, None),
+    "LSC(10)": (3.0, None),
+    "DSC(0.1)": (3.0, None),
+    "MDSC(10)": (3.0, None),
+    "all": (8.0, None),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """A model and inputs for it, on one device. ``real`` says whether weights and images are those of CIFAR-10."""
+
+    model: nn.Module
+    training: Tensor
+    inputs: Tensor
+    real: bool
+
+    @property
+    def device(self) -> torch.device:
+        """Where both are."""
+        return self.inputs.device
+
+    def forward(self, batch_size: int) -> None:
+        """The plain forward pass that everything is compared with."""
+        with torch.no_grad():
+            for batch in self.inputs.split(batch_size):
+                self.model(batch)
+
+
+def subject(
+    device: torch.device, inputs: int, training: int, weights: Path | None = None, images: Tensor | None = None
+) -> Subject:
+    """A ResNet50, with given weights and pixels in [0, 1] where there are any, random ones otherwise."""
+    torch.manual_seed(0)
+    model = zoo.resnet50().eval()
+    if weights is not None:
+        model.load_state_dict({k: v.float() if v.is_floating_point() else v for k, v in load_file(weights).items()})
+    if images is None:
+        images = torch.rand(inputs, 3, 32, 32)
+    mean, std = (torch.tensor(v).view(1, 3, 1, 1) for v in ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)))
+    ready = (images[:inputs] - mean) / std
+    # Training inputs: the same images with noise, as many as asked for. Speed does not depend on what they show.
+    copies = ready.repeat(-(-training // len(ready)), 1, 1, 1)[:training]
+    noisy = copies + 0.05 * torch.randn(copies.shape, generator=torch.Generator().manual_seed(1))
+    return Subject(model.to(device), noisy.to(device), ready.to(device), weights is not None)
+
+
+def calibrated(found: Subject, criteria: tuple[Any, ...], batch_size: int = 1000) -> tuple[Any, ...]:
+    """The criteria after one pass over the training inputs."""
+    coverage = nc.Coverage(found.model, list(criteria))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nc.CoverageWarning)
+        coverage.calibrate(found.training.split(batch_size))
+    return coverage.criteria
+
+
+def measured(found: Subject, criteria: tuple[Any, ...], batch_size: int) -> dict[str, float]:
+    """One assessment of all inputs."""
+    coverage = nc.Coverage(found.model, list(criteria))
+    with coverage.tap(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", nc.CoverageWarning)
+        for batch in found.inputs.split(batch_size):
+            coverage.update(batch)
+        return coverage.values()

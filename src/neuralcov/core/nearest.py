@@ -1,0 +1,199 @@
+"""Nearest neighbours by blocked matrix products, with every answer proven or found again exactly.
+
+A fast product gives every distance within a known error, hence a lower and an upper bound. What could be
+nearest by its lower bound is measured exactly, in float64; if more candidates than were kept could be, the
+query is answered by an exact scan. So the precision of the product never changes a result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.shapes import Bool, Float, Int, Shaped
+from neuralcov.core.sizes import blocks
+
+_KEPT = 4
+# Relative error of the fast product of two rows: of the split operands, beyond that of adding up.
+_PRODUCT_ERROR = 2.0**-16
+_BLOCK = {"cpu": 1 << 22}
+_BLOCK_ELSEWHERE = 1 << 27
+_QUERY_ELEMENTS = 1 << 28
+
+Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """What is searched.
+
+    Args:
+        stream: gives ``(numbers, rows)`` block by block: the rows' numbers on the CPU, rising, and the rows.
+        fetch: rows by rising numbers.
+        centre: any point amid the rows; distances do not depend on it, the tightness of bounds does.
+        classes: of all rows, by number, where searches are to leave a class out.
+    """
+
+    stream: Stream
+    fetch: Callable[[Tensor], Tensor]
+    centre: Float[Tensor, "width"]
+    classes: Int[Tensor, "rows"] | None = None
+
+    def forbidden(self, numbers: Tensor, apart_from: Tensor | None) -> Bool[Tensor, "queries rows"] | None:
+        """Which rows each query must not be matched with."""
+        if apart_from is None:
+            return None
+        assert self.classes is not None
+        return apart_from[:, None] == self.classes[numbers.to(self.classes.device, non_blocking=True)]
+
+
+def nearest(
+    queries: Float[Tensor, "queries width"], corpus: Corpus, apart_from: Int[Tensor, "queries"] | None = None
+) -> tuple[Int[Tensor, "queries"], Float[Tensor, "queries"]]:
+    """Number and exact distance of the nearest row, the lowest number among equals.
+
+    Args:
+        queries: the points to find neighbours of.
+        corpus: the rows to search.
+        apart_from: if given, rows of this class do not count; the corpus must know its rows' classes.
+
+    Returns:
+        Numbers on the CPU, -1 where no row counts, and distances, infinite there.
+    """
+    step = max(1, _QUERY_ELEMENTS // queries.shape[1])
+    parts = [
+        _nearest(queries[i : i + step], corpus, None if apart_from is None else apart_from[i : i + step])
+        for i in range(0, len(queries), step)
+    ]
+    if not parts:
+        return torch.empty(0, dtype=torch.int64), queries.new_empty(0, dtype=torch.float64)
+    return torch.cat([found for found, _ in parts]), torch.cat([distance for _, distance in parts])
+
+
+def _nearest(queries: Tensor, corpus: Corpus, apart_from: Tensor | None) -> tuple[Tensor, Tensor]:
+    bounds = _Bounds(queries, corpus.centre)
+    for numbers, rows in corpus.stream():
+        for some in _parts(len(numbers), len(queries), queries.device):
+            bounds.narrow(numbers[some], rows[some], corpus.forbidden(numbers[some], apart_from))
+    candidates, could_be, doubtful = bounds.result()
+    found, distances = _measured(queries, candidates, could_be, corpus)
+    again = doubtful.nonzero()[:, 0]
+    if len(again):
+        here = again.to(queries.device)
+        among = None if apart_from is None else apart_from[here]
+        found[again], distances[here] = _scanned(queries[here], corpus, among)
+    return found, distances
+
+
+class _Bounds:
+    """The rows with the smallest lower bounds so far, and the smallest upper bound, of each query."""
+
+    def __init__(self, queries: Tensor, centre: Tensor) -> None:
+        centred = queries - centre
+        self._wide = widened(centred, left=True)
+        self._centre = centre
+        self._squares = centred.square().sum(1)
+        # Rounding of the operands and of sums of that length, with room to spare (Higham and Mary, 2019).
+        self._error = _PRODUCT_ERROR + (32 + 8 * math.sqrt(queries.shape[1])) * 2.0**-24
+        shape = (len(queries), _KEPT + 1)
+        self._lower = torch.full(shape, math.inf, device=queries.device)
+        self._number = torch.full(shape, -1, device=queries.device)
+        self._upper = torch.full((len(queries),), math.inf, device=queries.device)
+
+    def narrow(self, numbers: Tensor, rows: Tensor, forbidden: Tensor | None) -> None:
+        others = rows - self._centre
+        squares = others.square().sum(1)
+        apart = product(self._wide, widened(others, left=False)).mul_(-2)
+        apart += self._squares[:, None]
+        apart += squares
+        error = (self._squares.sqrt()[:, None] + squares.sqrt()).square_().mul_(self._error)
+        if forbidden is not None:
+            apart.masked_fill_(forbidden, math.inf)
+        self._upper = torch.minimum(self._upper, (apart + error).amin(1))
+        lower = apart.sub_(error)
+        best = lower.topk(min(_KEPT + 1, len(numbers)), dim=1, largest=False)
+        here = numbers.to(rows.device)[best.indices]
+        lower, number = torch.cat([self._lower, best.values], 1), torch.cat([self._number, here], 1)
+        self._lower, kept = lower.topk(_KEPT + 1, dim=1, largest=False)
+        self._number = number.gather(1, kept)
+
+    def result(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Candidates, which of them could be nearest, and which queries may have more; all on the CPU."""
+        could_be = (self._lower <= self._upper[:, None]) & self._lower.isfinite()
+        packed = torch.cat([self._number, could_be.long()], dim=1).cpu()
+        candidates, could_be = packed[:, : _KEPT + 1], packed[:, _KEPT + 1 :].bool()
+        return candidates[:, :_KEPT], could_be[:, :_KEPT], could_be[:, _KEPT]
+
+
+def widened(rows: Float[Tensor, "rows width"], *, left: bool) -> Shaped[Tensor, "rows wide"]:
+    """Rows made ready for :func:`product`: on a CUDA device split into bfloat16 parts, laid side by side.
+
+    With h + l the parts of each number, h·h' + h·l' + l·h' are the three largest of the four products of two
+    numbers. On the tensor cores, added up in float32, they give a relative error below 2⁻¹⁶ at a multiple of the
+    speed of float32.
+    """
+    if rows.device.type != "cuda":
+        return rows
+    high, low = _split(rows)
+    return torch.cat([high, high, low] if left else [high, low, high], 1)
+
+
+def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> Float[Tensor, "a b"]:
+    """Scalar products of widened rows, float32."""
+    if left.device.type != "cuda":
+        return left @ right.T
+    return torch.mm(left, right.T, out_dtype=torch.float32)
+
+
+def _split(rows: Tensor) -> tuple[Tensor, Tensor]:
+    high = rows.bfloat16()
+    return high, (rows - high.float()).bfloat16()
+
+
+def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Corpus) -> tuple[Tensor, Tensor]:
+    """The nearest candidate of each query, measured exactly."""
+    query, column = could_be.nonzero(as_tuple=True)
+    number = candidates[query, column]
+    wanted, position = torch.unique(number, return_inverse=True)
+    distances = torch.full(candidates.shape, math.inf, dtype=torch.float64, device=queries.device)
+    for some in blocks(len(wanted), queries.shape[1], queries.device):
+        rows = corpus.fetch(wanted[some])
+        chosen = ((position >= some.start) & (position < some.stop)).nonzero()[:, 0]
+        for part in blocks(len(chosen), queries.shape[1], queries.device):
+            pairs = chosen[part]
+            at = (position[pairs] - some.start).to(queries.device)
+            apart = queries[query[pairs].to(queries.device)].double() - rows[at].double()
+            where = query[pairs].to(queries.device), column[pairs].to(queries.device)
+            distances[where] = apart.square().sum(1).sqrt()
+    least = distances.amin(1)
+    tied = distances.cpu() == least.cpu()[:, None]
+    found = candidates.masked_fill(~(tied & could_be), torch.iinfo(torch.int64).max).amin(1)
+    return found.masked_fill(~could_be.any(1), -1), least
+
+
+def _scanned(queries: Tensor, corpus: Corpus, apart_from: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The nearest row of each query by direct subtraction."""
+    least = torch.full((len(queries),), math.inf, dtype=torch.float64, device=queries.device)
+    found = torch.full((len(queries),), -1, device=queries.device)
+    for numbers, rows in corpus.stream():
+        for some in blocks(len(numbers), len(queries) * queries.shape[1], queries.device):
+            apart = (queries[:, None].double() - rows[None, some].double()).square().sum(2).sqrt()
+            forbidden = corpus.forbidden(numbers[some], apart_from)
+            if forbidden is not None:
+                apart.masked_fill_(forbidden, math.inf)
+            here, at = apart.min(1)
+            # Blocks come by rising number: an equal distance found later is not taken.
+            closer = here < least
+            found = torch.where(closer, numbers[some].to(queries.device)[at], found)
+            least = torch.minimum(least, here)
+    return found.cpu(), least
+
+
+def _parts(rows: int, queries: int, device: torch.device) -> list[slice]:
+    limit = _BLOCK.get(device.type, _BLOCK_ELSEWHERE)
+    step = max(1, limit // max(1, queries))
+    return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]

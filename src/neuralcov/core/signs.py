@@ -1,0 +1,224 @@
+"""Which sign changes of a layer's single neurons were seen to change signs in the next layer.
+
+Inputs are grouped by the sign vector of the first layer, known by a 128-bit key: the sum of one random word
+pair per positive neuron. Flipping neuron i adds or subtracts its words, so the group that differs in i alone
+is found by looking up one sum. Per group the AND and the OR of the next layer's signs are kept, as bits: the
+pair (i, j) is shown iff groups G and G⊕i exist and bit j is in the OR but not the AND of both together. This is
+exact, linear in inputs × neurons, and two suites merge by AND and OR.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.bits import count_bits, pack, unpack, words_for
+from neuralcov.core.keys import lexical_order, neuron_words
+from neuralcov.core.records import Record
+from neuralcov.core.shapes import Bool, Int
+from neuralcov.core.sizes import blocks
+
+_NOWHERE = (1 << 63) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class SignPairs(Record):
+    """Two consecutive layers: groups of inputs, and the pairs of neurons shown so far.
+
+    Args:
+        keys: of the sign vectors of the first layer, in lexical order.
+        every: per group, bits of next-layer neurons positive for all its inputs.
+        some: per group, bits of next-layer neurons positive for at least one.
+        shown: per neuron of the first layer, bits of next-layer neurons shown to follow it.
+    """
+
+    keys: Int[Tensor, "groups 2"]
+    every: Int[Tensor, "groups words"]
+    some: Int[Tensor, "groups words"]
+    shown: Int[Tensor, "width words"]
+    next_width: int
+
+    @classmethod
+    def empty(cls, width: int, next_width: int, device: torch.device) -> SignPairs:
+        """No group and nothing shown."""
+
+        def zeros(rows: int, columns: int) -> Tensor:
+            return torch.zeros(rows, columns, dtype=torch.int64, device=device)
+
+        words = words_for(next_width)
+        return cls(zeros(0, 2), zeros(0, words), zeros(0, words), zeros(width, words), next_width)
+
+    @property
+    def width(self) -> int:
+        """Neurons of the first layer."""
+        return self.shown.shape[0]
+
+    def count_shown(self) -> Int[Tensor, ""]:
+        """How many pairs are shown."""
+        return count_bits(self.shown).sum()
+
+
+@dataclass(frozen=True, eq=False)
+class Offer:
+    """Groups of inputs offered to a :class:`SignPairs`.
+
+    Args:
+        keys: of their sign vectors.
+        every: bits positive for all inputs of each offered group.
+        some: bits positive for at least one.
+        flips: what to add to each key to flip each neuron.
+        valid: which offers count.
+    """
+
+    keys: Int[Tensor, "batch 2"]
+    every: Int[Tensor, "batch words"]
+    some: Int[Tensor, "batch words"]
+    flips: Int[Tensor, "batch width 2"]
+    valid: Bool[Tensor, "batch"]
+
+
+def offer_of(
+    layer: int,
+    signs: Bool[Tensor, "batch width"],
+    following: Bool[Tensor, "batch next"],
+    keys: Int[Tensor, "batch 2"],
+    valid: Bool[Tensor, "batch"],
+) -> Offer:
+    """Inputs as groups of one."""
+    words = neuron_words(layer, signs.shape[1], signs.device)
+    flips = torch.where(signs[:, :, None], -words, words)
+    packed = pack(following)
+    return Offer(keys, packed, packed, flips, valid)
+
+
+class Absorption:
+    """One offer taken into one pair of layers, in two phases.
+
+    The first finds out, on the device, how many groups and neighbours there are (``sizes``); the second, told
+    these numbers, builds the result. Between the two, one wait serves all pairs of layers.
+    """
+
+    def __init__(self, pairs: SignPairs, offer: Offer) -> None:
+        self._pairs, self._offer = pairs, offer
+        keys = torch.cat([pairs.keys, offer.keys.masked_fill(~offer.valid[:, None], _NOWHERE)])
+        self._order = lexical_order(keys)
+        self._table = keys[self._order]
+        real = (self._table != _NOWHERE).any(1)
+        first = torch.ones_like(real)
+        first[1:] = (self._table[1:] != self._table[:-1]).any(1)
+        self._real, kept = real, real & first
+        self._index = kept.cumsum(0) - 1
+        self._at, self._found = _neighbours(self._table, offer)
+        self.sizes = torch.stack([kept.sum(), self._found.sum()])
+
+    def finish(self, groups: int, matches: int) -> SignPairs:
+        """The pair of layers with the offer taken in."""
+        place = torch.where(self._real, self._index, groups)
+        where = torch.empty_like(place)
+        where[self._order] = place
+        keys = self._table.new_empty(groups + 1, 2)
+        keys[place] = self._table
+        every, some = self._combined(where, groups)
+        shown = self._pairs.shown
+        if matches:
+            row, neuron = positions(self._found, matches)
+            one, other = where[len(self._pairs.keys) :][row], place[self._at[row, neuron]]
+            differs = (some[one] | some[other]) & ~(every[one] & every[other])
+            shown = shown | _gathered(differs, neuron, self._pairs)
+        return SignPairs(keys[:groups], every[:groups], some[:groups], shown, self._pairs.next_width)
+
+    def _combined(self, where: Tensor, groups: int) -> tuple[Tensor, Tensor]:
+        """AND and OR per group; row ``groups`` takes what does not count."""
+        pairs, offer = self._pairs, self._offer
+        old, new = where[: len(pairs.keys)], where[len(pairs.keys) :]
+        words = pairs.shown.shape[1]
+        every = torch.full((groups + 1, words), -1, dtype=torch.int64, device=where.device)
+        some = torch.zeros_like(every)
+        every[old], some[old] = pairs.every, pairs.some
+        # Offers of one group are first brought together at the first of them; all then write the same.
+        rows = torch.arange(len(new), device=where.device)
+        first = torch.full((groups + 1,), len(new), device=where.device).scatter_reduce(0, new, rows, "amin")[new]
+        all_of, any_of = _reduced(offer, first, pairs.next_width)
+        every[new] = every[new] & all_of[first]
+        some[new] = some[new] | any_of[first]
+        return every, some
+
+
+def newly_shown(pairs: SignPairs, offer: Offer) -> tuple[Tensor, Tensor, Tensor]:
+    """For each offer alone: where its neighbours are, whether they exist, and how many do."""
+    at, found = _neighbours(pairs.keys, offer)
+    return at, found, found.sum()
+
+
+def count_newly_shown(pairs: SignPairs, offer: Offer, at: Tensor, found: Tensor, matches: int) -> Int[Tensor, "batch"]:
+    """For each offer alone, how many pairs it would newly show."""
+    counts = torch.zeros(len(offer.keys), dtype=torch.int64, device=offer.keys.device)
+    if not matches:
+        return counts
+    own = torch.searchsorted(pairs.keys[:, 0].contiguous(), offer.keys[:, 0].contiguous())
+    own = own.clamp(max=len(pairs.keys) - 1)
+    known = (pairs.keys[own] == offer.keys).all(1)[:, None]
+    every = torch.where(known, offer.every & pairs.every[own], offer.every)
+    some = torch.where(known, offer.some | pairs.some[own], offer.some)
+    row, neuron = positions(found, matches)
+    other = at[row, neuron]
+    for part in blocks(matches, pairs.shown.shape[1], offer.keys.device):
+        r, i, o = row[part], neuron[part], other[part]
+        differs = (some[r] | pairs.some[o]) & ~(every[r] & pairs.every[o]) & ~pairs.shown[i]
+        counts.index_add_(0, r, count_bits(differs).sum(1))
+    return counts
+
+
+def as_offer(layer: int, pairs: SignPairs, *, towards: int) -> Offer:
+    """The groups of another suite. Their signs are not kept, so each direction of flipping is tried."""
+    words = towards * neuron_words(layer, pairs.width, pairs.keys.device)
+    everyone = torch.ones(len(pairs.keys), dtype=torch.bool, device=pairs.keys.device)
+    return Offer(pairs.keys, pairs.every, pairs.some, words.expand(len(pairs.keys), -1, -1), everyone)
+
+
+def positions(found: Bool[Tensor, "rows columns"], count: int) -> tuple[Tensor, Tensor]:
+    """Row and column of the ``count`` true entries; nothing waits for the device, since the number is known."""
+    listed = torch.nonzero_static(found, size=count)
+    return listed[:, 0], listed[:, 1]
+
+
+def _neighbours(table: Tensor, offer: Offer) -> tuple[Tensor, Tensor]:
+    """Per offer and neuron, where in the sorted table the group with that neuron flipped is, and if it is."""
+    shape = offer.flips.shape[:2]
+    at = torch.zeros(shape, dtype=torch.int64, device=table.device)
+    found = torch.zeros(shape, dtype=torch.bool, device=table.device)
+    if not len(table):
+        return at, found
+    first = table[:, 0].contiguous()
+    for rows in blocks(shape[0], 4 * shape[1], table.device):
+        wanted = offer.keys[rows, None, :] + offer.flips[rows]
+        at[rows] = torch.searchsorted(first, wanted[..., 0].contiguous()).clamp_(max=len(table) - 1)
+        found[rows] = (table[at[rows]] == wanted).all(2) & offer.valid[rows, None]
+    return at, found
+
+
+def _reduced(offer: Offer, first: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """AND and OR over offers with the same ``first``, standing at that row."""
+    rows = len(first)
+    members = torch.zeros(rows, dtype=torch.int32, device=first.device)
+    members.index_add_(0, first, torch.ones_like(members))
+    all_of, any_of = torch.empty_like(offer.every), torch.empty_like(offer.some)
+    for columns in blocks(words_for(width), 64 * rows, first.device):
+        bits = 64 * (columns.stop - columns.start)
+        for packed, out in ((offer.every, all_of), (offer.some, any_of)):
+            positive = torch.zeros(rows, bits, dtype=torch.int32, device=first.device)
+            positive.index_add_(0, first, unpack(packed[:, columns], bits).int())
+            out[:, columns] = pack(positive == members[:, None] if out is all_of else positive > 0)
+    return all_of, any_of
+
+
+def _gathered(differs: Tensor, neuron: Tensor, pairs: SignPairs) -> Tensor:
+    """OR of the rows of ``differs`` that belong to the same neuron."""
+    shown = torch.zeros_like(pairs.shown)
+    for part in blocks(len(neuron), 4 * pairs.next_width, neuron.device):
+        seen = torch.zeros(pairs.width, pairs.next_width, dtype=torch.int32, device=neuron.device)
+        seen.index_add_(0, neuron[part], unpack(differs[part], pairs.next_width).int())
+        shown |= pack(seen > 0)
+    return shown

@@ -1,0 +1,225 @@
+"""Surprise coverage: how many different degrees of surprise a suite shows, and what its criteria share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from neuralcov.core import checks
+from neuralcov.core.activations import Activations
+from neuralcov.core.criterion import (
+    ALL_PROMISES,
+    TAKEN,
+    UNPLACED,
+    Criterion,
+    State,
+    no_counts,
+    widths_of,
+)
+from neuralcov.core.errors import CalibrationError, LayerError
+from neuralcov.core.keys import KeySet
+from neuralcov.core.layout import Layout
+from neuralcov.core.names import matching
+from neuralcov.core.reference import Reference
+from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.core.sizes import parse_bytes
+from neuralcov.core.traceview import TraceView
+
+
+@dataclass(frozen=True, eq=False)
+class Buckets(State):
+    """The numbers of the buckets covered: whole numbers of any size and sign, by the bits of their float64."""
+
+    covered: KeySet
+
+
+@dataclass(frozen=True, eq=False)
+class SurpriseCriterion(Criterion[Buckets]):
+    """Base of criteria that put a number on how surprising an input is, given training traces.
+
+    The trace of an input is its chosen layers' outputs side by side, without the neurons that hardly vary
+    over the training data. Coverage is the number of distinct buckets ``floor(surprise / bucket)``.
+
+    Args:
+        bucket: width of a bucket.
+        by: compare within the class the model ``"predicted"`` (training traces grouped by their own predicted
+            class), within the true ``"label"``, or with all training traces (``None``).
+        layers: globs joined by ``|``, or names, of the layers that make a trace; all by default.
+        min_variance: neurons whose variance over all training data is below it are left out of traces.
+        upper: if given, the value is ``bucket · |{s ≥ 0 : bucket · s ≤ upper}| / upper``, a ratio.
+        memory: what training traces may take on the device; beyond it they are streamed from disk.
+    """
+
+    bucket: float = 10
+    by: str | None = field(default="predicted", kw_only=True)
+    layers: str | tuple[str, ...] | None = field(default=None, kw_only=True)
+    min_variance: float = field(default=1e-5, kw_only=True)
+    upper: float | None = field(default=None, kw_only=True)
+    memory: str | int = field(default="16GiB", kw_only=True)
+
+    def __post_init__(self) -> None:
+        checks.number(self, "bucket", above=0)
+        checks.one_of(self, "by", "predicted", "label", None)
+        checks.number(self, "min_variance", at_least=0)
+        if self.upper is not None:
+            checks.number(self, "upper", above=0)
+        if not (self.layers is None or isinstance(self.layers, (str, tuple))):
+            raise checks.refuse(self, "layers", "globs joined by |, a tuple of names, or None")
+        parse_bytes(self.memory)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Predictions or labels, by what inputs are compared within."""
+        return frozenset({"predicted": {"predictions"}, "label": {"labels"}, None: set[str]()}[self.by])
+
+    @property
+    def learns(self) -> frozenset[str]:
+        """Whole training traces."""
+        return frozenset({"traces"})
+
+    @property
+    def promises(self) -> frozenset[str]:
+        """A set of buckets keeps them all."""
+        return ALL_PROMISES
+
+    @property
+    def trace_memory(self) -> int:
+        """The memory allowed, in bytes."""
+        return parse_bytes(self.memory)
+
+    def traced(self, layout: Layout) -> tuple[str, ...]:
+        """The chosen layers."""
+        if self.layers is None:
+            return tuple(layout)
+        if isinstance(self.layers, tuple):
+            chosen = tuple(name for name in layout if name in self.layers)
+            missing = [name for name in self.layers if name not in layout]
+        else:
+            chosen, missing = tuple(matching(layout, self.layers)), []
+        if missing or not chosen:
+            raise LayerError(
+                f"{self.name}: layers={self.layers!r} names {missing[0] if missing else 'no layer'!r} "
+                f"of this coverage, which has {', '.join(layout)}"
+            )
+        return chosen
+
+    def calibrate(self, reference: Reference) -> Self:
+        """Learn from the training traces."""
+        traces = reference.traces
+        assert traces is not None
+        if not len(traces):
+            raise CalibrationError(f"{self.name}: calibration saw no input whose outputs are finite")
+        known = dict(zip(reference.names, reference.widths, strict=True))
+        layout = Layout(known)
+        names = self.traced(layout)
+        view = TraceView(traces, names, [known[n] for n in traces.names], self.by, self.min_variance)
+        return replace(self, fitted=self.fit(view))
+
+    @abstractmethod
+    def fit(self, view: TraceView) -> Fit:
+        """What the criterion derives from training traces."""
+
+    def portable(self) -> None:
+        """Nothing: traces stay in the saved calibration."""
+
+    def init(self, layout: Layout) -> Buckets:
+        """No bucket covered."""
+        return Buckets(no_counts(layout), widths_of(layout), KeySet.empty(layout.device))
+
+    def observe(self, state: Buckets, batch: Activations, *, donate: bool = False) -> Buckets:
+        """Cover the buckets the inputs fall into; those without a place are left out and counted."""
+        buckets, finite = self._buckets(batch)
+        placed = buckets.isfinite()
+        unplaced = (finite & ~placed).sum()
+        counts = state.counts + batch.only(self._names(batch)).tally
+        counts[TAKEN] -= unplaced
+        counts[UNPLACED] += unplaced
+        return Buckets(counts, state.widths, state.covered.add(_keys(buckets), placed))
+
+    def merge(self, a: Buckets, b: Buckets) -> Buckets:
+        """Buckets of either."""
+        return Buckets(a.counts + b.counts, a.widths, a.covered.union(b.covered))
+
+    def value(self, state: Buckets) -> Float[Tensor, ""]:
+        """Number of buckets, or the share of those up to ``upper``."""
+        if self.upper is None:
+            return torch.full((), len(state.covered), dtype=torch.float64, device=state.counts.device)
+        numbers = state.covered.words[:, 0].contiguous().view(torch.float64)
+        return self._within(numbers).sum().double() * (self.bucket / self.upper)
+
+    def gain(self, state: Buckets, batch: Activations) -> Float[Tensor, "batch"]:
+        """What each input's bucket would add."""
+        buckets, _ = self._buckets(batch)
+        fresh = buckets.isfinite() & ~state.covered.contains(_keys(buckets))
+        if self.upper is None:
+            return fresh.double()
+        return (fresh & self._within(buckets)).double() * (self.bucket / self.upper)
+
+    def score(self, batch: Activations) -> Float[Tensor, "batch"]:
+        """The surprise of each input; NaN for those left out."""
+        fit: Fit = self.require_fitted()
+        finite = batch.only(self._names(batch)).finite
+        return batch.memo(("surprise", id(fit)), lambda: fit.surprises(batch)).masked_fill(~finite, torch.nan)
+
+    def _names(self, batch: Activations) -> tuple[str, ...]:
+        fit: Fit = self.require_fitted()
+        return fit.view.names
+
+    def _buckets(self, batch: Activations) -> tuple[Tensor, Tensor]:
+        """The bucket of each input, NaN for those without, and which inputs are finite."""
+        # Adding zero makes -0.0 into +0.0, the same bucket.
+        buckets = (self.score(batch) / self.bucket).floor() + 0.0
+        return buckets, batch.only(self._names(batch)).finite
+
+    def _within(self, buckets: Tensor) -> Bool[Tensor, "_"]:
+        assert self.upper is not None
+        return (buckets >= 0) & (buckets * self.bucket <= self.upper)
+
+
+def _keys(buckets: Float[Tensor, "batch"]) -> Int[Tensor, "batch 2"]:
+    """Buckets as members of a key set."""
+    return torch.stack([buckets.view(torch.int64), torch.zeros_like(buckets, dtype=torch.int64)], dim=1)
+
+
+class Fit(ABC):
+    """A criterion taught by training traces."""
+
+    def __init__(self, view: TraceView) -> None:
+        self.view = view
+
+    @abstractmethod
+    def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
+        """The surprise of each input; NaN where its class has no training traces or it has no place."""
+
+    def by_class(self, batch: Activations) -> Iterator[tuple[int, Int[Tensor, "some"], Float[Tensor, "some width"]]]:
+        """The classes of a batch that training knew, with the rows of their inputs, on the CPU, and their traces.
+
+        Waits for the device once, for the classes.
+        """
+        classes = self.view.conditions(batch)
+        # What is not finite is left out in the end, and must not spoil the search for others until then.
+        traces = self.view.of_batch(batch).nan_to_num(0, 0, 0)
+        for label in sorted(set(classes.tolist())):
+            if label in self.view.members:
+                rows = (classes == label).nonzero()[:, 0]
+                yield label, rows, traces[rows.to(batch.device, non_blocking=True)]
+
+
+class ClassFit(Fit):
+    """One whose surprise depends on the training traces of the input's class alone."""
+
+    def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
+        """The surprise of each input, class by class."""
+        surprises = torch.full((batch.size,), torch.nan, dtype=torch.float64, device=batch.device)
+        for label, rows, traces in self.by_class(batch):
+            surprises[rows.to(batch.device, non_blocking=True)] = self.within_class(label, traces)
+        return surprises
+
+    @abstractmethod
+    def within_class(self, label: int, traces: Float[Tensor, "some width"]) -> Float[Tensor, "some"]:
+        """The surprise of traces among those of one class."""

@@ -1,0 +1,131 @@
+"""Training traces: what whole layers gave for every training input, in memory or streamed from disk."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralcov.core.activations import Activations
+from neuralcov.core.records import Record
+from neuralcov.core.shapes import Float, Int
+
+_BLOCK_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, eq=False)
+class Traces(Record):
+    """One row per training input: the outputs of the chosen layers side by side, float32.
+
+    Rows lie in blocks of about 1 GiB. Blocks within ``budget`` bytes stay on the device; further ones go to a
+    temporary file, are mapped into memory and streamed when needed. Labels and predictions, where the
+    training batches carried any, are on the CPU. ``device`` is where work with the traces is done.
+    """
+
+    names: tuple[str, ...]
+    blocks: tuple[Float[Tensor, "_ width"], ...]
+    labels: Int[Tensor, "n"] | None
+    predictions: Int[Tensor, "n"] | None
+    budget: int
+    device: str
+
+    @classmethod
+    def empty(cls, names: Sequence[str], budget: int, device: torch.device) -> Traces:
+        """Traces of no input."""
+        nothing = torch.empty(0, dtype=torch.int64)
+        return cls(tuple(names), (), nothing, nothing, budget, str(device))
+
+    def __len__(self) -> int:
+        return sum(len(block) for block in self.blocks)
+
+    @property
+    def width(self) -> int:
+        """Neurons of a trace."""
+        return self.blocks[0].shape[1]
+
+    def observe(self, batch: Activations) -> Traces:
+        """The traces with a batch as well; inputs with NaN or infinite outputs are left out."""
+        seen = batch.only(self.names)
+        kept = seen.finite
+        rows = trace_of(seen, self.names)[kept]
+
+        def extended(so_far: Tensor | None, new: Tensor | None) -> Tensor | None:
+            return None if so_far is None or new is None else torch.cat([so_far, new[kept].cpu()])
+
+        return replace(
+            self,
+            blocks=self._with(rows),
+            labels=extended(self.labels, batch.labels),
+            predictions=extended(self.predictions, batch.predictions),
+        )
+
+    def finished(self) -> Traces:
+        """The same traces with the batches that came last joined to one block."""
+        joined, small = self._split_small()
+        return replace(self, blocks=(*joined, torch.cat(small)) if len(small) > 1 else self.blocks)
+
+    def to(self, device: torch.device | str) -> Traces:
+        """The same traces on another device, as far as the budget goes; the rest stays where it is."""
+        left, blocks = self.budget, []
+        for block in self.blocks:
+            left -= block.nbytes
+            blocks.append(block.to(device) if left >= 0 else block.cpu())
+        return replace(self, blocks=tuple(blocks), device=str(device))
+
+    def stream(self) -> Iterator[tuple[slice, Tensor]]:
+        """Every block in turn, on the device, with the rows it holds."""
+        start = 0
+        for block in self.blocks:
+            yield slice(start, start + len(block)), block.to(self.device, non_blocking=True)
+            start += len(block)
+
+    def rows(self, wanted: Int[Tensor, "some"]) -> Float[Tensor, "some width"]:
+        """Rows by number, which must rise, on the device."""
+        parts, start = [], 0
+        for block in self.blocks:
+            low, high = torch.searchsorted(wanted, torch.tensor([start, start + len(block)])).tolist()
+            if low < high:
+                local = (wanted[low:high] - start).to(block.device, non_blocking=True)
+                parts.append(block[local].to(self.device, non_blocking=True))
+            start += len(block)
+        return torch.cat(parts) if len(parts) != 1 else parts[0]
+
+    def _with(self, rows: Tensor) -> tuple[Tensor, ...]:
+        joined, small = self._split_small()
+        small.append(rows)
+        if sum(part.nbytes for part in small) < _BLOCK_BYTES:
+            return (*joined, *small)
+        block = torch.cat(small)
+        resident = sum(part.nbytes for part in joined)
+        return (*joined, block if resident + block.nbytes <= self.budget else _on_disk(block))
+
+    def _split_small(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Whole blocks, and the batches behind them that do not make one yet."""
+        count = 0
+        while count < len(self.blocks) and self.blocks[count].nbytes >= _BLOCK_BYTES:
+            count += 1
+        return list(self.blocks[:count]), list(self.blocks[count:])
+
+
+def trace_of(batch: Activations, names: Sequence[str]) -> Float[Tensor, "batch width"]:
+    """The outputs of the named layers side by side; steps past an input's end read as zeros."""
+    parts = []
+    for name in names:
+        outputs = batch.layers[name].to(batch.device, torch.float32)
+        if name in batch.present:
+            outputs = outputs.masked_fill(~batch.present[name].to(batch.device)[:, None], 0)
+        parts.append(outputs)
+    return torch.cat(parts, dim=1)
+
+
+def _on_disk(block: Tensor) -> Tensor:
+    """The block in a temporary file that goes when nothing refers to it any more."""
+    with tempfile.TemporaryFile(prefix="neuralcov-traces-") as file:
+        mapped = np.memmap(file, dtype=np.float32, mode="w+", shape=tuple(block.shape))
+        mapped[:] = block.cpu().numpy()
+        mapped.flush()
+        return torch.from_numpy(mapped)

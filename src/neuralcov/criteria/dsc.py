@@ -1,0 +1,99 @@
+"""DSC, distance-ratio surprise coverage: how near inputs come to the border between classes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralcov.core import checks
+from neuralcov.core.activations import Activations
+from neuralcov.core.nearest import Corpus, nearest
+from neuralcov.core.shapes import Float
+from neuralcov.core.surprise import Fit, SurpriseCriterion
+from neuralcov.core.traceview import TraceView
+
+
+@dataclass(frozen=True, eq=False)
+class DSC(SurpriseCriterion):
+    r"""Distance-ratio surprise coverage (Kim, Feldt and Yoo, ICSE 2019).
+
+    .. math:: \text{DSA}(x) = \frac{\lVert x - x_a\rVert}{\lVert x_a - x_b\rVert},\qquad
+              \text{DSC} = |\{\lfloor \text{DSA}(x)/\text{bucket}\rfloor\}|
+
+    with x_a the training trace of the same class nearest to x, and x_b the trace of any other class nearest
+    **to x_a**; ties go to the lowest index. If x_a and x_b coincide, the surprise is 0 for x = x_a and x is left
+    out otherwise, as it is where training saw no other class. Distances are exact, in float64.
+
+    Args:
+        bucket: width of a bucket.
+        by: ``"predicted"`` or ``"label"``; ``None`` is refused, since other classes are needed.
+        layers: see :class:`~neuralcov.core.surprise.SurpriseCriterion`, as for the rest.
+
+    Example:
+        >>> import torch, neuralcov as nc
+        >>> cov = nc.Coverage.of_layers({"fc": 1}, [nc.DSC(0.1)])
+        >>> cov.calibrate(activations={"fc": torch.tensor([[0.0], [4.0]])}, predictions=[0, 1])
+        >>> cov.scores(activations={"fc": torch.tensor([[1.0]])}, predictions=[0])["DSC(0.1)"].tolist()
+        [0.25]
+    """
+
+    bucket: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.one_of(self, "by", "predicted", "label")
+
+    def fit(self, view: TraceView) -> Fit:
+        """Nothing yet: neighbours are found when first needed, and kept."""
+        return DistanceFit(view)
+
+
+class DistanceFit(Fit):
+    """Finds x_a and x_b; the distance from x_a to x_b is kept once known."""
+
+    def __init__(self, view: TraceView) -> None:
+        super().__init__(view)
+        self._to_others = torch.full((len(view.classes),), torch.nan, dtype=torch.float64)
+        _, first = next(iter(view.stream()))
+        centre = first[:4096].mean(0)
+        self._everyone = Corpus(self._stream, view.rows, centre, view.classes.to(view.device))
+
+    def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
+        """‖x − x_a‖ / ‖x_a − x_b‖; what is missing of the latter is found for the whole batch at once."""
+        number = torch.full((batch.size,), -1)
+        distance = torch.full((batch.size,), torch.nan, dtype=torch.float64)
+        for label, rows, traces in self.by_class(batch):
+            number[rows], found = self._within_class(label, traces)
+            distance[rows] = found.cpu()
+        placed = number >= 0
+        between = torch.full_like(distance, torch.nan)
+        between[placed] = self._between_classes(number[placed])
+        ratio = torch.where(between.isfinite(), distance / between, torch.nan)
+        coincide = torch.where(distance == 0, distance, torch.nan)
+        return torch.where(between == 0, coincide, ratio).to(batch.device)
+
+    def _within_class(self, label: int, traces: Tensor) -> tuple[Tensor, Tensor]:
+        """Number and distance of the nearest training trace of the same class."""
+        members = self.view.members[label]
+        own = self.view.of_class(label)
+        corpus = Corpus(
+            lambda: [(members, own)],
+            lambda rows: own[torch.searchsorted(members, rows).to(own.device)],
+            self._everyone.centre,
+        )
+        return nearest(traces, corpus)
+
+    def _between_classes(self, numbers: Tensor) -> Float[Tensor, "some"]:
+        """Distance of training traces to the nearest of any other class, on the CPU."""
+        missing = torch.unique(numbers[self._to_others[numbers].isnan()])
+        if len(missing):
+            classes = self.view.classes[missing].to(self.view.device)
+            _, distance = nearest(self.view.rows(missing), self._everyone, classes)
+            self._to_others[missing] = distance.cpu()
+        return self._to_others[numbers]
+
+    def _stream(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return ((torch.arange(rows.start, rows.stop), block) for rows, block in self.view.stream())

@@ -1,0 +1,87 @@
+"""TKNP, top-k neuron patterns: how many different combinations of strongest neurons a suite shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralcov.core import checks
+from neuralcov.core.activations import Activations
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, widths_of
+from neuralcov.core.keys import KeySet, set_keys
+from neuralcov.core.layout import Layout, group_by_width
+from neuralcov.core.shapes import Float, Int
+from neuralcov.core.sizes import blocks
+from neuralcov.core.topk import among_top_k
+
+
+@dataclass(frozen=True, eq=False)
+class Patterns(State):
+    """The keys of the patterns seen."""
+
+    seen: KeySet
+
+
+@dataclass(frozen=True, eq=False)
+class TKNP(Criterion[Patterns]):
+    r"""Top-k neuron patterns (Ma et al., DeepGauge, ASE 2018).
+
+    .. math:: \text{TKNP} = \bigl|\{(\operatorname{top}_k(l_1, x), \dots, \operatorname{top}_k(l_L, x)) : x\}\bigr|
+
+    An input's pattern is the tuple over layers of the *set* of its k strongest neurons, equal outputs to
+    the lower index. Patterns are counted by 128-bit keys: two different ones among a million share a key
+    with a probability below 10⁻²⁶. Steps past an input's end read as zeros.
+
+    Args:
+        k: how many neurons of each layer make its part of the pattern.
+
+    Example:
+        >>> import torch, neuralcov as nc
+        >>> cov = nc.Coverage.of_layers({"fc": 3}, [nc.TKNP(2)])
+        >>> cov.update(activations={"fc": torch.tensor([[3.0, 2.0, 1.0], [2.0, 3.0, 1.0], [1.0, 2.0, 3.0]])})
+        >>> cov.values()
+        {'TKNP(2)': 2.0}
+    """
+
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        checks.whole_number(self, "k", at_least=1)
+
+    @property
+    def promises(self) -> frozenset[str]:
+        """A set keeps them all."""
+        return ALL_PROMISES
+
+    def init(self, layout: Layout) -> Patterns:
+        """No pattern seen."""
+        return Patterns(no_counts(layout), widths_of(layout), KeySet.empty(layout.device))
+
+    def observe(self, state: Patterns, batch: Activations, *, donate: bool = False) -> Patterns:
+        """Add the patterns of the batch."""
+        return Patterns(state.counts + batch.tally, state.widths, state.seen.add(self._keys(batch), batch.finite))
+
+    def merge(self, a: Patterns, b: Patterns) -> Patterns:
+        """Patterns of either."""
+        return Patterns(a.counts + b.counts, a.widths, a.seen.union(b.seen))
+
+    def value(self, state: Patterns) -> Float[Tensor, ""]:
+        """Number of patterns."""
+        return torch.full((), len(state.seen), dtype=torch.float64, device=state.counts.device)
+
+    def gain(self, state: Patterns, batch: Activations) -> Float[Tensor, "batch"]:
+        """1 for an input with a new pattern."""
+        return (batch.finite & ~state.seen.contains(self._keys(batch))).double()
+
+    def _keys(self, batch: Activations) -> Int[Tensor, "batch 2"]:
+        return batch.memo(("pattern keys", self.k), lambda: self._compute_keys(batch))
+
+    def _compute_keys(self, batch: Activations) -> Int[Tensor, "batch 2"]:
+        keys = torch.zeros(batch.size, 2, dtype=torch.int64, device=batch.device)
+        groups = group_by_width({name: outputs.shape[1] for name, outputs in batch.layers.items()})
+        for group, stack in zip(groups, batch.stacks, strict=True):
+            for rows in blocks(batch.size, len(group) * group.width, batch.device):
+                keys[rows] += set_keys(among_top_k(stack.values[rows], self.k), group.positions).sum(1)
+        return keys

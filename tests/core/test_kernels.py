@@ -1,0 +1,43 @@
+"""Kernels against the plain form, on a CPU in Triton's interpreter and on a GPU where there is one."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from neuralcov.core.kernels import stretched, triton_installed, usable
+from neuralcov.core.spread import _stretched_in_tiles
+
+CHECK = """
+import torch
+from neuralcov.core.kernels import stretched
+from neuralcov.core.spread import _stretched_in_tiles
+generator = torch.Generator().manual_seed(0)
+for layers, width, inputs in ((1, 1, 1), (2, 7, 3), (1, 64, 17), (1, 130, 5)):
+    rows = torch.randn(layers, 9, width, dtype=torch.float64, generator=generator)
+    scatter = rows.mT @ rows
+    scale = torch.rand(layers, dtype=torch.float64, generator=generator) + 1
+    apart = 3 * torch.randn(inputs, layers, width, dtype=torch.float64, generator=generator)
+    torch.testing.assert_close(stretched(scatter, scale, apart), _stretched_in_tiles(scatter, scale, apart))
+print("kernels agree")
+"""
+
+
+@pytest.mark.skipif(not triton_installed(), reason="needs triton: pip install triton")
+def test_interpreted_kernels_agree_with_the_plain_form():
+    environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, env=environment)
+    assert done.stdout.strip() == "kernels agree", done.stderr
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not usable(torch.device("cuda" if torch.cuda.is_available() else "cpu")), reason="needs a GPU")
+def test_compiled_kernels_agree_with_the_plain_form():
+    for layers, width, inputs in ((1, 1, 1), (3, 100, 33), (2, 700, 5000)):
+        rows = torch.randn(layers, 50, width, dtype=torch.float64, device="cuda")
+        scatter = rows.mT @ rows
+        scale = torch.rand(layers, dtype=torch.float64, device="cuda") + 1
+        apart = 3 * torch.randn(inputs, layers, width, dtype=torch.float64, device="cuda")
+        expected = _stretched_in_tiles(scatter, scale, apart)
+        torch.testing.assert_close(stretched(scatter, scale, apart), expected, rtol=1e-12, atol=1e-9)

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuralcov.core.nearest import Corpus, nearest
+
+
+def corpus(rows, blocks=3):
+    numbers = torch.arange(len(rows))
+    return Corpus(
+        lambda: zip(torch.tensor_split(numbers, blocks), torch.tensor_split(rows, blocks), strict=True),
+        lambda wanted: rows[wanted],
+        rows.mean(0),
+    )
+
+
+def brute_force(queries, rows, forbidden=None):
+    apart = np.sqrt(((queries[:, None].double() - rows[None].double()) ** 2).sum(2).numpy())
+    if forbidden is not None:
+        apart = np.where(forbidden, np.inf, apart)
+    return apart.argmin(1), apart.min(1)
+
+
+@given(st.integers(0, 2**31), st.sampled_from(["smooth", "ties", "copies", "offset"]), st.integers(1, 5))
+def test_equals_a_direct_search(seed, flavour, blocks):
+    generator = torch.Generator().manual_seed(seed)
+    rows, queries = (torch.randn(n, 3, generator=generator) for n in (40, 9))
+    if flavour == "ties":
+        rows, queries = rows.round(), queries.round()
+    if flavour == "copies":
+        # More equal rows than candidates are kept: only an exact scan finds the first of them.
+        rows, queries = rows[:2].repeat(20, 1), queries.clone()
+        queries[0] = rows[1]
+    if flavour == "offset":
+        rows, queries = rows + 5000, queries + 5000
+    found, distance = nearest(queries, corpus(rows, blocks))
+    expected, measured = brute_force(queries, rows)
+    assert found.tolist() == expected.tolist()
+    np.testing.assert_allclose(distance.numpy(), measured, rtol=1e-14)
+
+
+def test_a_class_left_out():
+    generator = torch.Generator().manual_seed(0)
+    rows, queries = (torch.randn(n, 4, generator=generator) for n in (60, 20))
+    classes, own = (torch.randint(3, (n,), generator=generator) for n in (60, 20))
+    everyone = Corpus(corpus(rows).stream, corpus(rows).fetch, rows.mean(0), classes)
+    found, distance = nearest(queries, everyone, own)
+    expected, measured = brute_force(queries, rows, (own[:, None] == classes).numpy())
+    assert found.tolist() == expected.tolist()
+    np.testing.assert_allclose(distance.numpy(), measured, rtol=1e-14)
+    alone = Corpus(everyone.stream, everyone.fetch, rows.mean(0), torch.zeros_like(classes))
+    found, distance = nearest(queries, alone, torch.zeros_like(own))
+    assert found.tolist() == [-1] * 20
+    assert distance.isinf().all()
+
+
+def test_many_queries_are_answered_in_parts(monkeypatch):
+    monkeypatch.setattr("neuralcov.core.nearest._QUERY_ELEMENTS", 12)
+    rows, queries = (torch.randn(n, 4, generator=torch.Generator().manual_seed(n)) for n in (30, 10))
+    found, _ = nearest(queries, corpus(rows))
+    assert found.tolist() == brute_force(queries, rows)[0].tolist()
+    assert nearest(queries[:0], corpus(rows))[0].shape == (0,)
+
+
+@pytest.mark.parametrize("error", [1e-4, 1e-2])
+def test_a_poor_product_changes_no_result(monkeypatch, error):
+    """The product is off by as much as its bound allows; answers stay exact."""
+    generator = torch.Generator().manual_seed(1)
+    rows, queries = (torch.randn(n, 50, generator=generator) for n in (500, 40))
+
+    def poor(left, right):
+        size = left.norm(dim=1)[:, None] * right.norm(dim=1)
+        return left @ right.T + error * size * (2 * torch.rand(len(left), len(right), generator=generator) - 1)
+
+    monkeypatch.setattr("neuralcov.core.nearest.product", poor)
+    monkeypatch.setattr("neuralcov.core.nearest._PRODUCT_ERROR", error)
+    found, distance = nearest(queries, corpus(rows))
+    expected, measured = brute_force(queries, rows)
+    assert found.tolist() == expected.tolist()
+    np.testing.assert_allclose(distance.numpy(), measured, rtol=1e-14)

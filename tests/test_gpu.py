@@ -1,0 +1,85 @@
+"""What must be shown on a GPU: the same numbers as on a CPU, and no stalls."""
+
+import warnings
+
+import pytest
+import torch
+
+import neuralcov as nc
+from neuralcov.testing import check_criterion
+from neuralcov.testing.cases import calibrated, moved, random_batch
+from tests.criteria.test_laws import CRITERIA
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+FIXED = [nc.NLC(), nc.NLC(rule="all"), nc.LVC(), nc.NC(), nc.KMNC(), nc.NBC(), nc.SNAC(), nc.TKNC(2)]
+GROWING = [nc.TKNP(2), nc.CC(1), nc.SS(), nc.NLC(classes=3), nc.LSC(1), nc.MDSC(1)]
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
+def test_devices_agree(criterion):
+    check_criterion(criterion, examples=4, device="cuda")
+
+
+def prepared(criterion):
+    generator = torch.Generator().manual_seed(0)
+    training, suite, more = (random_batch(generator, [70, 5, 70], size, "smooth") for size in (200, 50, 20))
+    fitted = calibrated(criterion, moved(training, "cuda"))
+    batches = [moved(batch, "cuda") for batch in (suite, more)]
+    state = fitted.observe(fitted.init(batches[0].layout), batches[0])
+    # Once before: kernels compile, tables of constants are made.
+    fitted.gain(state, moved(more, "cuda"))
+    fitted.value(fitted.observe(state, moved(more, "cuda")))
+    torch.cuda.synchronize()
+    return fitted, state, batches[1]
+
+
+@pytest.mark.parametrize("criterion", FIXED, ids=lambda criterion: criterion.name)
+def test_states_of_fixed_size_never_wait_for_the_device(criterion):
+    fitted, state, batch = prepared(criterion)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        after = fitted.observe(state, batch)
+        after = fitted.observe(after, batch, donate=True)
+        fitted.gain(after, batch)
+        fitted.value(after)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def waits(action):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            action()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum("synchronizing" in str(warning.message) for warning in caught)
+
+
+@pytest.mark.parametrize("criterion", GROWING, ids=lambda criterion: criterion.name)
+def test_growing_states_seldom_wait_for_the_device(criterion):
+    fitted, state, batch = prepared(criterion)
+    fresh = nc.Activations(batch.layers, batch.labels, batch.predictions)
+    found = {
+        "observe": waits(lambda: fitted.observe(state, fresh)),
+        "gain": waits(lambda: fitted.gain(state, nc.Activations(batch.layers, batch.labels, batch.predictions))),
+        "value": waits(lambda: fitted.value(state)),
+    }
+    print(f"{criterion.name} waits: {found}")
+    assert found["value"] == 0
+    assert found["observe"] <= EXPECTED[type(criterion).__name__]["observe"], found
+    assert found["gain"] <= EXPECTED[type(criterion).__name__]["gain"], found
+
+
+EXPECTED = {
+    "TKNP": {"observe": 1, "gain": 0},
+    "CC": {"observe": 1, "gain": 1},
+    "SS": {"observe": 1, "gain": 1},
+    "NLC": {"observe": 1, "gain": 1},
+    "LSC": {"observe": 1, "gain": 1},
+    "MDSC": {"observe": 1, "gain": 1},
+}
