@@ -9,13 +9,14 @@ import neuralcov as nc
 from neuralcov.testing import check_criterion
 from neuralcov.testing.cases import calibrated, moved, random_batch
 from tests.criteria.test_laws import CRITERIA
+from tests.tap.test_relevance import Residual, explain, images, seeded
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-FIXED = [nc.NLC(), nc.NLC(rule="all"), nc.LVC(), nc.NC(), nc.KMNC(), nc.NBC(), nc.SNAC(), nc.TKNC(2)]
-GROWING = [nc.TKNP(2), nc.CC(1), nc.SS(), nc.NLC(classes=3), nc.LSC(1), nc.MDSC(1)]
+FIXED = [nc.NLC(), nc.NLC(rule="all"), nc.LVC(), nc.NC(), nc.KMNC(), nc.NBC(), nc.SNAC(), nc.TKNC(2), nc.NPC()]
+GROWING = [nc.TKNP(2), nc.CC(1), nc.SS(), nc.NLC(classes=3), nc.LSC(1), nc.MDSC(1), nc.NPC(mode="activation")]
 
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
@@ -63,10 +64,10 @@ def waits(action):
 @pytest.mark.parametrize("criterion", GROWING, ids=lambda criterion: criterion.name)
 def test_growing_states_seldom_wait_for_the_device(criterion):
     fitted, state, batch = prepared(criterion)
-    fresh = nc.Activations(batch.layers, batch.labels, batch.predictions)
+    fresh = [nc.Activations(batch.layers, batch.labels, batch.predictions, batch.relevance) for _ in range(2)]
     found = {
-        "observe": waits(lambda: fitted.observe(state, fresh)),
-        "gain": waits(lambda: fitted.gain(state, nc.Activations(batch.layers, batch.labels, batch.predictions))),
+        "observe": waits(lambda: fitted.observe(state, fresh[0])),
+        "gain": waits(lambda: fitted.gain(state, fresh[1])),
         "value": waits(lambda: fitted.value(state)),
     }
     print(f"{criterion.name} waits: {found}")
@@ -82,4 +83,15 @@ EXPECTED = {
     "NLC": {"observe": 1, "gain": 1},
     "LSC": {"observe": 1, "gain": 1},
     "MDSC": {"observe": 1, "gain": 1},
+    "NPC": {"observe": 1, "gain": 1},
 }
+
+
+def test_relevance_agrees():
+    """In float64, where no tensor core rounds."""
+    net, inputs = seeded(Residual), images(20)
+    expected, _ = explain(net, inputs)
+    found, _ = explain(net.cuda(), inputs)
+    for layer, values in expected.items():
+        assert found[layer].device.type == "cuda"
+        torch.testing.assert_close(found[layer].cpu(), values, rtol=1e-7, atol=1e-9)

@@ -292,7 +292,7 @@ def test_equals_captums_own_pass_where_that_is_sound():
         elif isinstance(module, (nn.Linear, nn.Flatten, nn.MaxPool2d)):
             module.rule = EpsilonRule()
     layers = [net[0], net[3], net[6], net[8]]
-    theirs = LayerLRP(net, layers).attribute(inputs, target=output.argmax(1))
+    theirs = LayerLRP(net, layers).attribute(inputs.requires_grad_(), target=output.argmax(1))
     for layer, values in zip(("0", "3", "6", "8"), theirs, strict=True):
         expected = values.detach().flatten(2).sum(2) if values.dim() > 2 else values.detach()
         torch.testing.assert_close(found[layer], expected, rtol=1e-5, atol=1e-6)

@@ -117,7 +117,7 @@ def distances(
     found = torch.full((len(chosen), len(widths)), torch.inf, dtype=torch.float64, device=activations.device)
     picked = chosen.cpu()
     for path in torch.unique(picked[picked >= 0]).tolist():
-        inputs = (picked == path).nonzero()[:, 0].to(chosen.device)
+        inputs = (picked == path).nonzero()[:, 0].to(chosen.device, non_blocking=True)
         found[inputs] = _from_path(abstract, members, path, activations[inputs], widths)
     return found
 

@@ -20,7 +20,7 @@ def k_means(rows: Bool[Tensor, "rows bits"], clusters: int, *, seed: int = 0, ro
     there are fewer distinct rows, and where one loses all its rows on the way.
 
     >>> k_means(torch.tensor([[1, 1, 0], [0, 0, 1], [1, 1, 1], [0, 0, 1]]).bool(), 2)
-    tensor([0, 1, 0, 1])
+    tensor([1, 0, 1, 0])
     """
     sums = rows[seeds(rows, clusters, seed=seed)].double()
     counts = sums.new_ones(len(sums))

@@ -34,7 +34,7 @@ def critical_neurons(relevance: Float[Tensor, "batch width"], alpha: float) -> B
     falling, order = relevance.double().clamp(min=0).sort(dim=1, descending=True, stable=True)
     reached = falling.cumsum(1)
     before = torch.cat([torch.zeros_like(reached[:, :1]), reached[:, :-1]], dim=1)
-    within = before < alpha * reached[:, -1:]
+    within = (falling > 0) & (before < alpha * reached[:, -1:])
     return torch.zeros_like(within).scatter_(1, order, within)
 
 

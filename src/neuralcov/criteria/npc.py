@@ -161,7 +161,7 @@ class NPC(Criterion[NPCState]):
         """Cover the cells the batch falls into."""
         cells, counts = self._cells(state, batch)
         hit = torch.zeros(state.covered.numel() + 1, dtype=torch.bool, device=cells.device)
-        hit[cells.flatten()] = True
+        hit.scatter_(0, cells.flatten(), True)
         covered = state.covered if donate else state.covered.clone()
         covered.logical_or_(hit[:-1].reshape(covered.shape))
         return NPCState(state.counts + counts, state.widths, covered)
