@@ -410,6 +410,18 @@ class TestOnAModel:
         expected.observe(tests)
         assert small.values()["NPC(0.7, clusters=2)"] == pytest.approx(expected.value, rel=1e-12)
 
+    def test_a_saved_file_goes_on_with_the_model(self, net, coverage, tmp_path):
+        test = zoo.digits("test")
+        coverage.reset()
+        coverage.update(test.pixels()[:50])
+        coverage.save(tmp_path / "suite.ncov")
+        coverage.save_calibration(tmp_path / "training.ncal")
+        loaded = nc.Coverage.load(tmp_path / "suite.ncov", net, calibration=tmp_path / "training.ncal")
+        gains = [each.gain(test.pixels()[50:80]) for each in (coverage, loaded)]
+        for name, gain in gains[0].items():
+            assert torch.equal(gains[1][name], gain)
+        assert any(gain.any() for gain in gains[0].values())
+
     def test_labels_are_needed_to_calibrate_and_not_after(self, net):
         coverage = nc.Coverage(net, [nc.NPC()])
         train = zoo.digits("train")

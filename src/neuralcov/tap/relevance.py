@@ -46,7 +46,7 @@ def layer_relevance(
     try:
         with torch.no_grad(), torch.autocast(scores.device.type, enabled=False):
             spot, logits = _logits(tape, scores)
-            spot.arrived.append((_start(logits, classes), None))
+            spot.receive(_start(logits, classes))
             layers: dict[Spot, list[str]] = {}
             for layer, output in tape.layers.items():
                 layers.setdefault(output, []).append(layer)

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from neuralcov.core.errors import LayerError, MissingExtraError
 from neuralcov.tap.tape import Affine, Held, Step, swap
@@ -51,7 +52,7 @@ def pass_back(step: Step) -> None:
     folded = step.name == "batch_norm" and step.inputs[0].spot.step.weighted
     affine = _affine(step) if folded else None
     for held, relevance in zip(step.inputs, rule(step), strict=True):
-        held.spot.arrived.append((relevance.to(held.spot.device), affine))
+        held.spot.receive(relevance.to(held.spot.device), affine)
 
 
 # The rules: from a step, with relevance at its outputs, to the relevance of each of its inputs.
@@ -181,8 +182,8 @@ def _product(step: Step) -> Sequence[Tensor]:
 
 def _quotient(step: Step) -> Sequence[Tensor]:
     """Unchanged, as long as the divisor is a constant."""
-    if not isinstance(step.argument(0, "input"), Held):
-        raise _no_rule(step)
+    if step.argument(0, "input") is not step.inputs[0]:
+        raise _no_rule(step, " by something computed from the input")
     return _unchanged(step)
 
 
@@ -239,6 +240,9 @@ def _weights(step: Step, affine: Affine | None) -> tuple[Tensor, Tensor | None]:
 
 def _affine(step: Step) -> Affine:
     """The scale and shift of a batch norm in eval mode."""
+    if step.function is not functional.batch_norm:
+        # Torch has another of that name, which takes its arguments in another order.
+        raise _no_rule(step)
     names = ("running_mean", "running_var", "weight", "bias", "training", "momentum", "eps")
     mean, variance, weight, bias, training, _, epsilon = (step.argument(1 + i, name) for i, name in enumerate(names))
     if training or mean is None or variance is None:
@@ -266,14 +270,13 @@ def _relevance(step: Step) -> Tensor:
 
 def _only_input(step: Step) -> Held:
     if len(step.inputs) != 1 or (step.weighted and step.argument(0, "input") is not step.inputs[0]):
-        raise _no_rule(step)
+        raise _no_rule(step, " of several things computed from the input")
     return step.inputs[0]
 
 
-def _no_rule(step: Step) -> LayerError:
-    what = f"{step.name!r} of several things computed from the input" if step.name in RULES else repr(step.name)
+def _no_rule(step: Step, of: str = "") -> LayerError:
     return LayerError(
-        f"relevance cannot be followed through {step.where}: there is no rule for {what}; "
+        f"relevance cannot be followed through {step.where}: there is no rule for {step.name!r}{of}; "
         "leave NPC out, or choose only layers behind it with layers="
     )
 

@@ -36,6 +36,14 @@ class Spot:
     device: torch.device
     arrived: list[tuple[Tensor, Affine | None]] = field(default_factory=list)
 
+    def receive(self, relevance: Tensor, affine: Affine | None = None) -> None:
+        """Take relevance in; what came through no batch norm adds up."""
+        for index, (part, other) in enumerate(self.arrived):
+            if affine is None and other is None:
+                self.arrived[index] = (part + relevance, None)
+                return
+        self.arrived.append((relevance, affine))
+
     def relevance(self) -> Tensor | None:
         """All relevance that has arrived, or ``None`` if none has."""
         total = None
@@ -224,6 +232,8 @@ def _plain_name(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping
     if name == "__get__":
         # A property, such as x.mT; its own name is what tells.
         return getattr(getattr(func, "__self__", None), "__name__", name), False
+    if kwargs.get("out") is not None:
+        return f"{name} with out=", True
     if name.endswith("_") and not name.endswith("__"):
         return name[:-1], True
     # relu(x, True) works in place; that another function's True means something else costs a copy, no more.
