@@ -374,3 +374,29 @@ def test_half_of_a_batch_size_agrees_with_the_whole(net, inputs):
         values.append(coverage._ledger.values())
     assert values[0] == pytest.approx(values[2], rel=1e-5)
     assert values[1] == pytest.approx(values[2], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    "criteria",
+    [[nc.NLC()], [nc.NC(0.5)], [nc.NLC(rule="all")], [nc.NC(0.5), nc.NLC()]],
+    ids=lambda c: str(len(c)) + c[0].name,
+)
+@pytest.mark.parametrize("min_gain", [0.0, 1e-3])
+def test_admit_is_judging_and_observing_one_by_one(net, inputs, criteria, min_gain):
+    coverage, plain = nc.Coverage(net, criteria), nc.Coverage(net, criteria)
+    activations = coverage._batch(inputs, None, None, None, None)
+    for each in (coverage, plain):
+        each.update(activations=activations.take(slice(0, 2)))
+    kept = coverage.snapshot()
+    taken = coverage.admit(activations=activations.take(slice(2, 40)), min_gain=min_gain)
+    expected = []
+    for row in range(2, 40):
+        proposal = plain.propose(activations=activations.take(slice(row, row + 1)))
+        expected.append(any(float(gain) > min_gain for gain in proposal.gain.values()))
+        if expected[-1]:
+            proposal.commit()
+    assert taken.tolist() == expected
+    assert any(expected)
+    assert coverage.values() == pytest.approx(plain.values(), rel=1e-12)
+    coverage.restore(kept)
+    assert coverage.inputs == 2

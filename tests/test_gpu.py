@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import neuralcov as nc
-from neuralcov.testing import check_criterion
+from neuralcov.testing import check_devices
 from neuralcov.testing.cases import calibrated, moved, random_batch
 from tests.criteria.test_laws import CRITERIA
-from tests.tap.test_relevance import Residual, explain, images, seeded
+from tests.tap.relevance_support import Residual, explain, images, seeded
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,7 +21,7 @@ GROWING = [nc.TKNP(2), nc.CC(1), nc.SS(), nc.NLC(classes=3), nc.LSC(1), nc.MDSC(
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
 def test_devices_agree(criterion):
-    check_criterion(criterion, examples=4, device="cuda")
+    check_devices(criterion, "cuda", examples=6)
 
 
 def prepared(criterion):

@@ -253,6 +253,34 @@ class Coverage:
         batch = self._batch(inputs, labels, activations, predictions, lengths)
         return Proposal(self._ledger, batch, self._ledger.gain(batch))
 
+    def admit(
+        self,
+        inputs: Any = None,
+        labels: Any = None,
+        *,
+        activations: Mapping[str, Any] | Activations | None = None,
+        predictions: Any = None,
+        lengths: Any = None,
+        min_gain: float = 0.0,
+        refresh: int | None = None,
+    ) -> Tensor:
+        """Take inputs in order, each only if some criterion gains by it, judged on the state it meets.
+
+        Args:
+            inputs: as for :meth:`update`, like the rest.
+            labels: see there.
+            activations: see there.
+            predictions: see there.
+            lengths: see there.
+            min_gain: what the gain must exceed.
+            refresh: for LVC, how many admissions one factorisation serves; ``None``: the whole batch, 1: exact.
+
+        Returns:
+            Which inputs were taken, ``(batch,)``.
+        """
+        batch = self._batch(inputs, labels, activations, predictions, lengths)
+        return self._ledger.admit(batch, min_gain=min_gain, refresh=refresh)
+
     # Results
 
     def values(self) -> dict[str, float]:

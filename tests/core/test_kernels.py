@@ -20,6 +20,31 @@ for layers, width, inputs in ((1, 1, 1), (2, 7, 3), (1, 64, 17), (1, 130, 5)):
     scale = torch.rand(layers, dtype=torch.float64, generator=generator) + 1
     apart = 3 * torch.randn(inputs, layers, width, dtype=torch.float64, generator=generator)
     torch.testing.assert_close(stretched(scatter, scale, apart), _stretched_in_tiles(scatter, scale, apart))
+
+import neuralcov as nc
+from neuralcov.core.admission import admit_one_by_one
+from neuralcov.core.criterion import Criterion
+widths = {"a": 5, "b": 70, "c": 5}
+def batch(size):
+    return nc.Activations({n: torch.randn(size, w, generator=generator) for n, w in widths.items()})
+for rule in ("growing", "all"):
+    criterion = nc.NLC(rule=rule)
+    state = criterion.observe(criterion.init(batch(1).layout), batch(6))
+    more = batch(9)
+    more.layers["b"][4, 2] = torch.nan
+    more = nc.Activations(more.layers, present={"a": torch.arange(9) % 4 > 0})
+    for min_gain in (0.0, 0.02):
+        moments = tuple(group.moments for group in state.classes[0])
+        taken, after, spreads = admit_one_by_one(moments, more, growing=rule == "growing", min_gain=min_gain)
+        expected, plain = Criterion.admit(criterion, state, more, min_gain=min_gain)
+        assert taken.tolist() == expected.tolist(), (rule, min_gain, taken, expected)
+        assert 0 < taken.sum() < 9
+        for ours, theirs, found in zip(after, plain.classes[0], spreads):
+            torch.testing.assert_close(ours.scatter, theirs.moments.scatter)
+            torch.testing.assert_close(ours.mean, theirs.moments.mean)
+            assert ours.count.tolist() == theirs.moments.count.tolist()
+            if rule == "growing":
+                torch.testing.assert_close(found, theirs.spread)
 print("kernels agree")
 """
 

@@ -21,7 +21,7 @@ from neuralcov.core.checks import show
 from neuralcov.core.errors import CalibrationError, HyperParameterError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
-from neuralcov.core.shapes import Float, Int
+from neuralcov.core.shapes import Bool, Float, Int
 
 if TYPE_CHECKING:
     from neuralcov.core.reference import Reference
@@ -57,6 +57,13 @@ class State(Record):
 def no_counts(layout: Layout) -> Int[Tensor, "3"]:
     """The counts of a state that has seen nothing."""
     return torch.zeros(3, dtype=torch.int64, device=layout.device)
+
+
+def counted(counts: Int[Tensor, "3"], taken: Bool[Tensor, "batch"]) -> Int[Tensor, "3"]:
+    """Counts with the inputs that were taken added."""
+    added = counts.clone()
+    added[TAKEN] += taken.sum()
+    return added
 
 
 def widths_of(layout: Layout) -> tuple[int, ...]:
@@ -149,6 +156,23 @@ class Criterion(ABC, Generic[StateT]):
         before = self.value(state)
         alone = [self.value(self.observe(state, batch.take(slice(i, i + 1)))) for i in range(batch.size)]
         return torch.stack(alone) - before if alone else before.new_zeros(0)
+
+    def admit(
+        self, state: StateT, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+    ) -> tuple[Bool[Tensor, "batch"], StateT]:
+        """Take the inputs of a batch in order, each only if its gain on the state it meets exceeds ``min_gain``.
+
+        ``refresh`` is for criteria whose gain needs costly preparation: how many admissions one serves; ``None``
+        for as many as the batch brings. Returns which inputs were taken, and the state after them; this one
+        stays valid.
+        """
+        taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+        for index in range(batch.size):
+            alone = batch.take(slice(index, index + 1))
+            if float(self.gain(state, alone)) > min_gain:
+                state = self.observe(state, alone)
+                taken[index] = True
+        return taken, state
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"] | None:
         """The surprise of each input, where the criterion has one."""

@@ -61,15 +61,21 @@ def offer_all(
     values: Sequence[Float[Tensor, "_ _ _"]],
     valid: Sequence[Bool[Tensor, "_ _"]],
     reach: Reach,
-) -> tuple[Clusters, ...]:
-    """The clusters of every group after inputs came in order. Waits for the device once for every 1,024 inputs."""
+) -> tuple[tuple[Clusters, ...], Bool[Tensor, "batch"]]:
+    """The clusters of every group after inputs came in order, and which inputs opened one in any layer.
+
+    Waits for the device once for every 1,024 inputs.
+    """
     longest = max((len(rows) for rows in values), default=0)
+    opened = torch.zeros(longest, dtype=torch.bool, device=values[0].device)
     for start in range(0, longest, _ROWS):
         rows = slice(start, start + _ROWS)
         offers = [_Offer(c, v[rows], m[rows], reach) for c, v, m in zip(clusters, values, valid, strict=True)]
         sizes = torch.stack([offer.sizes for offer in offers]).tolist()
         clusters = [offer.finish(*size) for offer, size in zip(offers, sizes, strict=True)]
-    return tuple(clusters)
+        for offer in offers:
+            opened[start : start + len(offer.opened)] |= offer.opened
+    return tuple(clusters), opened
 
 
 def covered_by_all(
@@ -95,9 +101,11 @@ class _Offer:
     def __init__(self, clusters: Clusters, values: Tensor, valid: Tensor, reach: Reach) -> None:
         self._clusters, self._reach = clusters, reach
         points = values.double().transpose(0, 1)
+        self.opened = torch.zeros(len(values), dtype=torch.bool, device=points.device)
+        self._rows: slice | Tensor = slice(None)
         if points.device.type == "cpu":
             # Where looking is free, only inputs that some layer has not covered need to be compared.
-            open_rows = (~_covered(clusters, points, reach, exact=True)[0] & valid.T).any(0)
+            self._rows = open_rows = (~_covered(clusters, points, reach, exact=True)[0] & valid.T).any(0)
             values, valid, points = values[open_rows], valid[open_rows], points[:, open_rows]
         self._values, self._valid, self._points = values, valid.T, points
         self._opens, self._near, doubts = _open(clusters, points, self._valid, reach, exact=points.device.type == "cpu")
@@ -112,6 +120,7 @@ class _Offer:
         while unsettled:
             self._settled = _settle(self._opens, self._near, self._settled[0])
             unsettled, needed = torch.stack([self._unsettled(), self._needed()]).tolist()
+        self.opened[self._rows] = self._settled[0].any(0)
         return _appended(self._clusters, self._values, self._settled[0], needed)
 
     def _unsettled(self) -> Tensor:

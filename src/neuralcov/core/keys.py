@@ -74,6 +74,17 @@ class KeySet(Record):
             found |= (self.words[(start + step).clamp(max=len(self) - 1)] == keys).all(1)
         return found
 
+    def firsts(self, keys: Int[Tensor, "batch 2"], valid: Bool[Tensor, "batch"]) -> Bool[Tensor, "batch"]:
+        """Which valid keys are in neither the set nor the batch before them."""
+        marked = keys.masked_fill(~valid[:, None], _LAST)
+        order = lexical_order(marked)
+        ordered = marked[order]
+        repeats = torch.zeros_like(valid)
+        repeats[1:] = (ordered[1:] == ordered[:-1]).all(1)
+        first = torch.zeros_like(valid)
+        first[order] = ~repeats
+        return first & valid & ~self.contains(keys)
+
     def add(self, keys: Int[Tensor, "batch 2"], valid: Bool[Tensor, "batch"]) -> KeySet:
         """The set with the valid keys as well. Waits for the device once, to learn how many are new."""
         if not keys.shape[0]:

@@ -131,6 +131,21 @@ class Ledger:
             observed.append(state)
         self.replace(tuple(observed), held=self._held and batch.size == 0)
 
+    def admit(self, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None) -> Tensor:
+        """Take inputs in order, each only if some criterion gains more than ``min_gain`` on what it meets."""
+        self.check(batch)
+        if len(self.criteria) == 1:
+            taken, state = self.criteria[0].admit(self.states[0], batch, min_gain=min_gain, refresh=refresh)
+            self.replace((state,), held=False)
+            return taken
+        taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+        for index in range(batch.size):
+            alone = batch.take(slice(index, index + 1))
+            if any(float(gain) > min_gain for gain in self.gain(alone).values()):
+                self.observe(alone)
+                taken[index] = True
+        return taken
+
     def gain(self, batch: Activations) -> dict[str, Tensor]:
         """How far each input alone would move each criterion."""
         self.check(batch)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations, Stack
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, widths_of
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, counted, no_counts, widths_of
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.shapes import Bool, Float, Shaped
 from neuralcov.core.sizes import blocks
@@ -100,6 +100,34 @@ class SlotCriterion(Criterion[Ticks]):
                     seen = ticks.view(-1)[self._places(hits)].view(hits.shape)
                     fresh[rows] += (~seen).sum((1, 2))
         return fresh.double() / (state.neurons * self.slots)
+
+    def admit(
+        self, state: Ticks, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+    ) -> tuple[Bool[Tensor, "batch"], Ticks]:
+        """In order, inputs that hit a slot nothing before them has: the first to hit any slot not yet covered.
+
+        An input that hits none of these adds nothing, so that all inputs can be looked at together.
+        """
+        if min_gain > 0:
+            return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
+        # One entry more than there are inputs takes what nothing hits.
+        taken = torch.zeros(batch.size + 1, dtype=torch.bool, device=batch.device)
+        numbers = torch.arange(batch.size, device=batch.device)
+        covered = tuple(ticks.clone() for ticks in state.covered)
+        for group, stack in enumerate(batch.stacks):
+            for rows in _row_blocks(stack):
+                hits = self._counted_hits(stack.take(rows), group)
+                if self.slots == 1:
+                    first = torch.where(hits & ~covered[group], numbers[rows, None, None], batch.size).amin(0)
+                    covered[group].logical_or_(hits.any(0))
+                else:
+                    place = self._places(hits)
+                    row = numbers[rows, None, None].expand(hits.shape).reshape(-1)
+                    first = torch.full((covered[group].numel(),), batch.size, device=batch.device)
+                    first.scatter_reduce_(0, place, row, "amin").masked_fill_(covered[group].view(-1), batch.size)
+                    covered[group].view(-1).scatter_(0, place, True)
+                taken[first.view(-1)] = True
+        return taken[:-1], Ticks(counted(state.counts, taken[:-1]), state.widths, covered)
 
     def _counted_hits(self, stack: Stack, group: int) -> Tensor:
         hits = self.hits(stack, group)

@@ -18,6 +18,7 @@ from neuralcov.core.criterion import (
     UNPLACED,
     Criterion,
     State,
+    counted,
     no_counts,
     widths_of,
 )
@@ -159,6 +160,17 @@ class SurpriseCriterion(Criterion[Buckets]):
         if self.upper is None:
             return fresh.double()
         return (fresh & self._within(buckets)).double() * (self.bucket / self.upper)
+
+    def admit(
+        self, state: Buckets, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+    ) -> tuple[Bool[Tensor, "batch"], Buckets]:
+        """In order, inputs whose bucket adds to the value and is new to the inputs before them as well."""
+        buckets, _ = self._buckets(batch)
+        useful = buckets.isfinite() if self.upper is None else self._within(buckets)
+        step = 1.0 if self.upper is None else self.bucket / self.upper
+        keys = _keys(buckets)
+        taken = state.covered.firsts(keys, useful & (min_gain < step))
+        return taken, Buckets(counted(state.counts, taken), state.widths, state.covered.add(keys, taken))
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
         """The surprise of each input; NaN for those left out."""

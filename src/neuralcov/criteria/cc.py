@@ -15,6 +15,7 @@ from neuralcov.core.criterion import (
     SPLIT_FREE,
     Criterion,
     State,
+    counted,
     no_counts,
     widths_of,
 )
@@ -74,13 +75,13 @@ class CC(Criterion[CCState]):
     def observe(self, state: CCState, batch: Activations, *, donate: bool = False) -> CCState:
         """Let the inputs open clusters in order."""
         values, valid = [stack.values for stack in batch.stacks], [_valid(stack) for stack in batch.stacks]
-        clusters = offer_all(state.clusters, values, valid, self._reach())
+        clusters, _ = offer_all(state.clusters, values, valid, self._reach())
         return CCState(state.counts + batch.tally, state.widths, clusters)
 
     def merge(self, a: CCState, b: CCState) -> CCState:
         """The second's centres, in order, offered to the first."""
         centres, live = [c.centres.transpose(0, 1) for c in b.clusters], [c.live().T for c in b.clusters]
-        clusters = offer_all(a.clusters, centres, live, self._reach())
+        clusters, _ = offer_all(a.clusters, centres, live, self._reach())
         return CCState(a.counts + b.counts, a.widths, clusters)
 
     def value(self, state: CCState) -> Float[Tensor, ""]:
@@ -98,6 +99,16 @@ class CC(Criterion[CCState]):
         for reached, stack in zip(covered, batch.stacks, strict=True):
             opened += (_valid(stack) & ~reached).sum(1)
         return opened
+
+    def admit(
+        self, state: CCState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+    ) -> tuple[Bool[Tensor, "batch"], CCState]:
+        """In order, inputs that open a cluster; the others change nothing, so that all can be offered together."""
+        if min_gain >= 1:
+            return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
+        values, valid = [stack.values for stack in batch.stacks], [_valid(stack) for stack in batch.stacks]
+        clusters, opened = offer_all(state.clusters, values, valid, self._reach())
+        return opened, CCState(counted(state.counts, opened), state.widths, clusters)
 
     def _reach(self) -> Reach:
         return Reach(float(self.distance), self.squared)

@@ -169,6 +169,21 @@ class LVC(Criterion[LVCState]):
             change = self.groups * change - (self.groups - 1) / self.groups * rest
         return change / self._unit()
 
+    def admit(
+        self, state: LVCState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+    ) -> tuple[Bool[Tensor, "batch"], LVCState]:
+        """In order, inputs that gain; one factorisation serves ``refresh`` admissions, by default all of them."""
+        taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+        start = 0
+        while start < batch.size:
+            rest = batch.take(slice(start, batch.size))
+            gains = self.gain(state, rest) > min_gain
+            chosen = gains.nonzero()[:, 0][: refresh or batch.size]
+            state = self.observe(state, rest.take(chosen)) if len(chosen) else state
+            taken[start + chosen] = True
+            start = start + int(chosen[-1]) + 1 if refresh is not None and len(chosen) == refresh else batch.size
+        return taken, state
+
     def beside(self, state: LVCState) -> Mapping[str, float]:
         """Share of extreme inputs and, with blocks, the standard error."""
         fit: LVCFit = self.require_fitted()

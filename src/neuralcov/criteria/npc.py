@@ -11,7 +11,7 @@ from torch import Tensor
 from neuralcov.core import checks
 from neuralcov.core.abstract import AbstractPaths, Members, abstract_paths, distances, furthest
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, widths_of
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, counted, no_counts, widths_of
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.paths import Paths, critical_paths, explained, paths_name
@@ -185,6 +185,22 @@ class NPC(Criterion[NPCState]):
         cells, _ = self._cells(state, batch)
         known = torch.cat([state.covered.flatten(), torch.ones_like(state.covered.flatten()[:1])])
         return (~known[cells]).sum(1).double() / state.covered.numel()
+
+    def admit(
+        self, state: NPCState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+    ) -> tuple[Bool[Tensor, "batch"], NPCState]:
+        """In order, inputs that hit a cell nothing before them has: the first to hit any cell not yet covered."""
+        if min_gain > 0:
+            return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
+        cells, _ = self._cells(state, batch)
+        rows = torch.arange(batch.size, device=cells.device)[:, None].expand(cells.shape)
+        first = torch.full((state.covered.numel() + 1,), batch.size, device=cells.device)
+        first = first.scatter_reduce_(0, cells.flatten(), rows.flatten(), "amin")[:-1].view(state.covered.shape)
+        # One entry more than there are inputs takes what nothing hits, or nothing newly.
+        taken = torch.zeros(batch.size + 1, dtype=torch.bool, device=cells.device)
+        taken[first.masked_fill(state.covered, batch.size).flatten()] = True
+        covered = state.covered | (first < batch.size)
+        return taken[:-1], NPCState(counted(state.counts, taken[:-1]), state.widths, covered)
 
     def _cells(self, state: NPCState, batch: Activations) -> tuple[Int[Tensor, "batch cells"], Int[Tensor, "3"]]:
         """The cells each input falls into, one past the last for none, and the counts of inputs."""

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from neuralcov.core import checks
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, widths_of
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, counted, no_counts, widths_of
 from neuralcov.core.keys import KeySet, set_keys
 from neuralcov.core.layout import Layout, group_by_width
-from neuralcov.core.shapes import Float, Int
+from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.core.sizes import blocks
 from neuralcov.core.topk import among_top_k
 
@@ -74,6 +74,14 @@ class TKNP(Criterion[Patterns]):
     def gain(self, state: Patterns, batch: Activations) -> Float[Tensor, "batch"]:
         """1 for an input with a new pattern."""
         return (batch.finite & ~state.seen.contains(self._keys(batch))).double()
+
+    def admit(
+        self, state: Patterns, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+    ) -> tuple[Bool[Tensor, "batch"], Patterns]:
+        """In order, inputs whose pattern is new to the state and to the inputs before them."""
+        keys = self._keys(batch)
+        taken = state.seen.firsts(keys, batch.finite & (min_gain < 1))
+        return taken, Patterns(counted(state.counts, taken), state.widths, state.seen.add(keys, taken))
 
     def _keys(self, batch: Activations) -> Int[Tensor, "batch 2"]:
         return batch.memo(("pattern keys", self.k), lambda: self._compute_keys(batch))

@@ -48,7 +48,12 @@ def check_criterion(criterion: Criterion[Any], *, examples: int = 20, device: to
     for law in LAWS:
         _try(law, criterion, examples)
     if torch.device(device).type != "cpu":
-        _try(lambda case: _law_devices_agree(case, device), criterion, examples)
+        check_devices(criterion, device, examples=examples)
+
+
+def check_devices(criterion: Criterion[Any], device: torch.device | str, *, examples: int = 20) -> None:
+    """Check that value and gains of ``criterion`` on ``device`` are those on the CPU."""
+    _try(lambda case: _law_devices_agree(case, device), criterion, examples)
 
 
 def _try(law: Law, criterion: Criterion[Any], examples: int) -> None:
@@ -156,6 +161,22 @@ def law_merging_with_nothing(case: Case) -> None:
     state = criterion.observe(empty, case.suite)
     for merged in (criterion.merge(state, empty), criterion.merge(empty, state)):
         _same(criterion.value(merged), criterion.value(state), "the value after merging with nothing")
+
+
+def law_admitting_is_judging_and_observing(case: Case) -> None:
+    """Inputs admitted in order are those that gain on the state they meet, however a criterion does it."""
+    criterion = case.criterion
+    empty = criterion.init(case.suite.layout)
+    for state in (empty, criterion.observe(empty, case.suite)):
+        kept = _copy(state)
+        batch = joined(case.candidates, joined(case.suite, case.candidates))
+        for min_gain in (0.0, 0.05):
+            taken, after = criterion.admit(state, batch, min_gain=min_gain, refresh=1)
+            expected, plain = Criterion.admit(criterion, state, batch, min_gain=min_gain)
+            assert taken.tolist() == expected.tolist(), f"admitted {taken.tolist()}, expected {expected.tolist()}"
+            _same(criterion.value(after), criterion.value(plain), "the value after admitting")
+            assert after.counts.tolist() == plain.counts.tolist(), "admitting miscounts the inputs"
+        _unchanged(state, kept, "admit changed the state it was given")
 
 
 def law_storing_changes_nothing(case: Case) -> None:
