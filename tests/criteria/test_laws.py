@@ -28,7 +28,6 @@ CRITERIA = [
     nc.MDSC(0.5, by="label"),
     nc.NPC(clusters=2, buckets=7),
     nc.NPC(0.5, 0.6, 2, 4, "activation"),
-    nc.NPC(1.0, mode="activation", upper=1.5),
     nc.NLC(),
     nc.NLC(rule="all"),
     nc.NLC(classes=3),

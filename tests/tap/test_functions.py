@@ -1,5 +1,7 @@
 """Functions and modules that relevance passes through: however they are written, and what they conserve."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
