@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from torch import nn
 
 import neuralcov as nc
 from neuralcov.testing import check_devices
@@ -81,8 +82,9 @@ EXPECTED = {
     "CC": {"observe": 1, "gain": 1},
     "SS": {"observe": 1, "gain": 1},
     "NLC": {"observe": 1, "gain": 1},
-    "LSC": {"observe": 1, "gain": 1},
-    "MDSC": {"observe": 1, "gain": 1},
+    # Once for the classes, once for the number of new buckets.
+    "LSC": {"observe": 2, "gain": 1},
+    "MDSC": {"observe": 2, "gain": 1},
     "NPC": {"observe": 1, "gain": 1},
 }
 
@@ -95,3 +97,10 @@ def test_relevance_agrees():
     for layer, values in expected.items():
         assert found[layer].device.type == "cuda"
         torch.testing.assert_close(found[layer].cpu(), values, rtol=1e-7, atol=1e-9)
+
+
+def test_relevance_of_large_layers_is_summed():
+    """Where outputs are averaged by a kernel of our own, relevance is still summed over space."""
+    net = nn.Sequential(nn.Conv2d(3, 64, 3, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).cuda()
+    relevance, output = explain(net, torch.randn(64, 3, 64, 64))
+    torch.testing.assert_close(relevance["0"].sum(1), output.max(1).values, rtol=1e-3, atol=1e-5)

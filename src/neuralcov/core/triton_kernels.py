@@ -166,3 +166,38 @@ def taken(gain, counts_here, layer, min_gain, layers, GROWING: tl.constexpr, LAY
     if GROWING:
         takes = takes & (tl.load(gain + layer) > 0)
     return takes
+
+
+@triton.jit
+def row_means(values, means, rows, length, ROWS: tl.constexpr, LENGTH: tl.constexpr):
+    """Means of a few rows of a contiguous matrix, added up in float32."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros([ROWS, LENGTH], dtype=tl.float32)
+    for start in range(0, length, LENGTH):
+        column = start + tl.arange(0, LENGTH)
+        inside = (row < rows)[:, None] & (column < length)[None, :]
+        place = values + row[:, None] * length + column[None, :]
+        total += tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    tl.store(means + row, tl.sum(total, axis=1) / length, mask=row < rows)
+
+
+@triton.jit
+def find_flipped(table, entries, keys, words, signs, valid, at, found, width, STEPS: tl.constexpr, BLOCK: tl.constexpr):
+    """For one input and some neurons, where the key with that neuron's sign flipped stands in a sorted table."""
+    row = tl.program_id(0).to(tl.int64)
+    neuron = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = neuron < width
+    word = tl.load(words + 2 * neuron, mask=inside, other=0)
+    positive = tl.load(signs + row * width + neuron, mask=inside, other=0)
+    wanted = tl.load(keys + 2 * row) + tl.where(positive != 0, -word, word)
+    low = tl.zeros([BLOCK], dtype=tl.int32)
+    high = tl.zeros([BLOCK], dtype=tl.int32) + entries
+    for _ in range(STEPS):
+        middle = (low + high) // 2
+        less = (tl.load(table + 2 * middle.to(tl.int64), mask=middle < entries, other=0) < wanted) & (low < high)
+        low = tl.where(less, middle + 1, low)
+        high = tl.where(less, high, middle)
+    there = low < entries
+    match = there & (tl.load(table + 2 * low.to(tl.int64), mask=there, other=0) == wanted) & (tl.load(valid + row) != 0)
+    tl.store(at + row * width + neuron, tl.where(there, low, 0), mask=inside)
+    tl.store(found + row * width + neuron, match.to(tl.int8), mask=inside)
