@@ -421,8 +421,8 @@ class Coverage:
 
     def _run(self, batch: Batch, lengths: Any = None) -> Activations:
         assert self._tap is not None
-        wanted = "predictions" in self._ledger.needs
-        return self._arranged(self._tap.run(batch, lengths=lengths, predictions=wanted)[0])
+        wanted = {need: need in self._ledger.needs for need in ("predictions", "relevance")}
+        return self._arranged(self._tap.run(batch, lengths=lengths, **wanted)[0])
 
     def _arranged(self, batch: Activations) -> Activations:
         if self._ledger.layout is None:
@@ -465,7 +465,7 @@ class Coverage:
         self._ledger.layout.require_same(layout, f"the calibration {path}")
         for criterion in self.criteria:
             for wanted in sorted(criterion.learns):
-                if getattr(reference, wanted) is None:
+                if reference.find(wanted) is None:
                     raise CalibrationError(
                         f"{path}: the calibration holds no {wanted}, which {criterion.name} learns from; "
                         "calibrate with this criterion among the criteria"

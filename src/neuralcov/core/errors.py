@@ -43,5 +43,9 @@ class MemoryBudgetError(NeuralcovError, MemoryError):
     """What was asked for does not fit the memory that was allowed."""
 
 
+class MissingExtraError(NeuralcovError, ImportError):
+    """Something needs a package that comes with one of neuralcov's extras."""
+
+
 class CoverageWarning(UserWarning):
     """A finding worth a person's attention that does not stop the measurement."""

@@ -14,7 +14,9 @@ _LARGE = 1 << 21
 _FAST_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
-def to_neurons(output: Tensor, size: int, kind: Kind, layer: str, mask: Tensor | None = None) -> Tensor:
+def to_neurons(
+    output: Tensor, size: int, kind: Kind, layer: str, mask: Tensor | None = None, *, total: bool = False
+) -> Tensor:
     """One number per input and feature: all other axes are averaged away.
 
     Args:
@@ -23,6 +25,7 @@ def to_neurons(output: Tensor, size: int, kind: Kind, layer: str, mask: Tensor |
         kind: how the module lays its output out.
         layer: the layer's name, for messages.
         mask: ``(batch, tokens)``, the tokens to average over where an axis of that length is averaged.
+        total: sum the other axes instead, as for relevance, which is shared out among them.
     """
     if output.is_complex() or output.dim() == 0:
         raise LayerError(
@@ -36,12 +39,14 @@ def to_neurons(output: Tensor, size: int, kind: Kind, layer: str, mask: Tensor |
     if channels_first is None:
         # A module of another kind, chosen by name: an image-like output has its features on axis 1.
         channels_first = output.dim() >= 4
-    if channels_first and not folded and mask is None:
+    if channels_first and not folded and mask is None and not total:
         average = _fast_average(batch_first)
         if average is not None:
             return average
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
     features_last = batch_first.movedim(axis, -1)
+    if total:
+        return features_last if features_last.dim() == 2 else features_last.flatten(1, -2).sum(1)
     return _average(features_last, mask)
 
 
