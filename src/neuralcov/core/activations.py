@@ -158,17 +158,10 @@ class Activations:
     def _stack(self) -> tuple[tuple[Stack, ...], Tensor]:
         home = self.device
         raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]] = []
-        finite = torch.ones(self.size, dtype=torch.bool, device=home)
         for group in group_by_width({name: out.shape[1] for name, out in self.layers.items()}):
             values = torch.stack([self.layers[n].to(home, non_blocking=True) for n in group.names], dim=1)
-            present = self._present_in(group.names, home)
-            # NaN and infinity pass through to a row's extremes, so that looking at these is enough.
-            least, most = torch.aminmax(values, dim=2)
-            good = torch.isfinite(least) & torch.isfinite(most)
-            if present is not None:
-                good |= ~present
-            finite &= good.all(1)
-            raw.append((values, present, (least, most)))
+            raw.append((values, self._present_in(group.names, home), torch.aminmax(values, dim=2)))
+        finite = _finite(raw)
         # On a CPU looking at a value costs nothing, so the usual case goes on without masks. On a GPU
         # it would stall the queue: there every batch carries its mask.
         everyone = home.type == "cpu" and bool(finite.all())
@@ -183,10 +176,27 @@ class Activations:
         return torch.stack(masks, dim=1)
 
 
+def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> Tensor:
+    """Which inputs are finite everywhere they are present.
+
+    NaN and infinity pass through to a row's extremes, so that looking at these is enough.
+    """
+    least, most = (torch.cat([extremes[end] for _, _, extremes in raw], dim=1) for end in (0, 1))
+    good = torch.isfinite(least) & torch.isfinite(most)
+    if any(present is not None for _, present, _ in raw):
+        absent = [
+            torch.zeros_like(extremes[0], dtype=torch.bool) if present is None else ~present
+            for _, present, extremes in raw
+        ]
+        good |= torch.cat(absent, dim=1)
+    return good.all(1)
+
+
 def _sanitise(values: Tensor, present: Tensor | None, extremes: tuple[Tensor, Tensor], finite: Tensor | None) -> Stack:
     if present is None and finite is None:
         return Stack(values, None, *extremes)
-    counted = present if present is not None else torch.ones_like(values[..., 0], dtype=torch.bool)
+    counted = present
     if finite is not None:
-        counted = counted & finite[:, None]
+        counted = finite[:, None].expand(values.shape[:2]) if present is None else present & finite[:, None]
+    assert counted is not None
     return Stack(values.masked_fill(~counted[:, :, None], 0), counted, *extremes)
