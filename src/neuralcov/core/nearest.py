@@ -8,8 +8,8 @@ query is answered by an exact scan. So the precision of the product never change
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -51,6 +51,11 @@ class Corpus:
         return apart_from[:, None] == self.classes[numbers.to(self.classes.device, non_blocking=True)]
 
 
+def queries_at_once(width: int) -> int:
+    """How many queries of a width are searched for together, by the memory their operands take."""
+    return max(1, _QUERY_ELEMENTS // width)
+
+
 def nearest(
     queries: Float[Tensor, "queries width"], corpus: Corpus, apart_from: Int[Tensor, "queries"] | None = None
 ) -> tuple[Int[Tensor, "queries"], Float[Tensor, "queries"]]:
@@ -64,7 +69,7 @@ def nearest(
     Returns:
         Numbers on the CPU, -1 where no row counts, and distances, infinite there.
     """
-    step = max(1, _QUERY_ELEMENTS // queries.shape[1])
+    step = queries_at_once(queries.shape[1])
     parts = [
         _nearest(queries[i : i + step], corpus, None if apart_from is None else apart_from[i : i + step])
         for i in range(0, len(queries), step)
@@ -72,6 +77,37 @@ def nearest(
     if not parts:
         return torch.empty(0, dtype=torch.int64), queries.new_empty(0, dtype=torch.float64)
     return torch.cat([found for found, _ in parts]), torch.cat([distance for _, distance in parts])
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Queries that are searched for among some rows of a corpus only: their positions, on the CPU, and the rows."""
+
+    queries: Int[Tensor, "some"]
+    stream: Stream
+
+
+def nearest_in_groups(
+    queries: Float[Tensor, "queries width"], corpus: Corpus, groups: Sequence[Group]
+) -> tuple[Int[Tensor, "queries"], Float[Tensor, "queries"]]:
+    """As :func:`nearest`, each query among the rows of its group; -1 and infinity for queries in none.
+
+    What could be nearest is measured for all groups together, so that the device is waited for once, not per group.
+    """
+    bounds = _Bounds(queries, corpus.centre)
+    for group in groups:
+        among = group.queries.to(queries.device, non_blocking=True)
+        for numbers, rows in group.stream():
+            for some in _parts(len(numbers), len(among), queries.device):
+                bounds.narrow(numbers[some], rows[some], None, among)
+    candidates, could_be, doubtful = bounds.result()
+    found, distances = _measured(queries, candidates, could_be, corpus)
+    for group in groups if bool(doubtful.any()) else ():
+        again = group.queries[doubtful[group.queries]]
+        if len(again):
+            here = again.to(queries.device)
+            found[again], distances[here] = _scanned(queries[here], replace(corpus, stream=group.stream), None)
+    return found, distances
 
 
 def _nearest(queries: Tensor, corpus: Corpus, apart_from: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -104,22 +140,25 @@ class _Bounds:
         self._number = torch.full(shape, -1, device=queries.device)
         self._upper = torch.full((len(queries),), math.inf, device=queries.device)
 
-    def narrow(self, numbers: Tensor, rows: Tensor, forbidden: Tensor | None) -> None:
+    def narrow(
+        self, numbers: Tensor, rows: Tensor, forbidden: Tensor | None, among: Tensor | slice = slice(None)
+    ) -> None:
+        """Take in some rows, for the queries ``among`` all."""
         others = rows - self._centre
-        squares = others.square().sum(1)
-        apart = product(self._wide, widened(others, left=False)).mul_(-2)
-        apart += self._squares[:, None]
+        squares, asked = others.square().sum(1), self._squares[among]
+        apart = product(self._wide[among], widened(others, left=False)).mul_(-2)
+        apart += asked[:, None]
         apart += squares
-        error = (self._squares.sqrt()[:, None] + squares.sqrt()).square_().mul_(self._error)
+        error = (asked.sqrt()[:, None] + squares.sqrt()).square_().mul_(self._error)
         if forbidden is not None:
             apart.masked_fill_(forbidden, math.inf)
-        self._upper = torch.minimum(self._upper, (apart + error).amin(1))
+        self._upper[among] = torch.minimum(self._upper[among], (apart + error).amin(1))
         lower = apart.sub_(error)
         best = lower.topk(min(_KEPT + 1, len(numbers)), dim=1, largest=False)
-        here = numbers.to(rows.device)[best.indices]
-        lower, number = torch.cat([self._lower, best.values], 1), torch.cat([self._number, here], 1)
-        self._lower, kept = lower.topk(_KEPT + 1, dim=1, largest=False)
-        self._number = number.gather(1, kept)
+        here = numbers.to(rows.device, non_blocking=True)[best.indices]
+        lower, number = torch.cat([self._lower[among], best.values], 1), torch.cat([self._number[among], here], 1)
+        self._lower[among], kept = lower.topk(_KEPT + 1, dim=1, largest=False)
+        self._number[among] = number.gather(1, kept)
 
     def result(self) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates, which of them could be nearest, and which queries may have more; all on the CPU."""
