@@ -91,6 +91,8 @@ def test_a_poor_product_changes_no_result(monkeypatch, error):
     rows, queries = (torch.randn(n, 50, generator=generator) for n in (500, 40))
 
     def poor(left, right):
+        if left.dtype == torch.float64:
+            return left @ right.T  # asked where the fast product leaves a doubt
         size = left.norm(dim=1)[:, None] * right.norm(dim=1)
         return left @ right.T + error * size * (2 * torch.rand(len(left), len(right), generator=generator) - 1)
 
