@@ -43,11 +43,11 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _assess(results: dict[str, Any]) -> str:
-    parts, sizes = results["assess"], [size for size in results["assess"] if size.isdigit()]
+    parts, sizes = results["assess"], [size for size in results["assess"] if size[0].isdigit()]
     naive = results.get("naive", {}).get("forms", {})
     header = ["criterion"]
     for size in sizes:
-        header += [f"batch {int(size):,}, s", "× forward", "target"]
+        header += [f"batch {_shown(size)}, s", "× forward", "target"]
     header += ["peak memory", "naive form, s", "times faster"]
     rows = []
     first = parts[sizes[0]]
@@ -58,7 +58,7 @@ def _assess(results: dict[str, Any]) -> str:
             if found is None:
                 row += ["–", "–", ""]
                 continue
-            aim = TARGETS.get(name, (None, None))[index if len(sizes) > 1 else 1]
+            aim = TARGETS.get(name, (None, None))[min(index, 1) if len(sizes) > 1 else 1]
             met = "" if aim is None else f"≤ {aim:g} {'✓' if found['ratio'] <= aim else '✗'}"
             row += [f"{found['seconds']:.3g}", f"{found['ratio']:.2f}", met]
         peak = first["criteria"][name]["peak bytes"]
@@ -71,13 +71,18 @@ def _assess(results: dict[str, Any]) -> str:
             else [f"{slow['seconds per 10,000']:.3g}", f"{slow['seconds per 10,000'] / per:.3g}"]
         )
         rows.append(row)
-    plain = ", ".join(f"{parts[s]['forward seconds']:.3g} s at batch {int(s):,}" for s in sizes)
+    plain = ", ".join(f"{parts[s]['forward seconds']:.3g} s at batch {int(s):,}" for s in sizes if s.isdigit())
     machine = results["machine"]
     note = (
         f"{first['inputs']:,} inputs, ResNet50 for 32×32; plain forward pass {plain}. "
         f"{machine['device']}, PyTorch {machine['torch']}."
     )
     return note + "\n\n" + _table(header, rows)
+
+
+def _shown(size: str) -> str:
+    number, _, recorded = size.partition(" ")
+    return f"{int(number):,}" + (", `cuda_graph`" if recorded else "")
 
 
 def _calibration(results: dict[str, Any]) -> str:

@@ -107,9 +107,9 @@ def calibrated(found: Subject, criteria: tuple[Any, ...], batch_size: int = 1000
     return coverage.criteria
 
 
-def measured(found: Subject, criteria: tuple[Any, ...], batch_size: int) -> dict[str, float]:
+def measured(found: Subject, criteria: tuple[Any, ...], batch_size: int, *, recorded: bool = False) -> dict[str, float]:
     """One assessment of all inputs."""
-    coverage = nc.Coverage(found.model, list(criteria))
+    coverage = nc.Coverage(found.model, list(criteria), cuda_graph=recorded)
     with coverage.tap(), warnings.catch_warnings():
         warnings.simplefilter("ignore", nc.CoverageWarning)
         for batch in found.inputs.split(batch_size):

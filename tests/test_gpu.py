@@ -160,7 +160,7 @@ def test_what_cannot_be_recorded_is_said():
             return self.fc(inputs) if float(inputs.sum()) > 0 else self.fc(-inputs)
 
     coverage = nc.Coverage(Looks().cuda(), [nc.NC()], cuda_graph=True)
-    inputs = torch.ones(2, 2, 4, device="cuda")
+    inputs = torch.ones(3, 2, 4, device="cuda")
     with pytest.raises(nc.NeuralcovError, match="cannot be recorded as a CUDA graph"):
         coverage.assess(inputs.unbind(), progress=False)
     nc.Coverage(small_network(), [nc.NC()]).update(torch.ones(2, 3, 12, 12, device="cuda"))

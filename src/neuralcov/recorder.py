@@ -84,7 +84,7 @@ class Recorder:
     def _suits(self, batch: Batch) -> bool:
         """Whether a batch is of the plain kind that is recorded: one tensor, for a model on one GPU, within a block."""
         ledger = self._ledger
-        if not self._depth or not isinstance(batch.inputs, Tensor) or ledger.empty or "relevance" in ledger.needs:
+        if not self._depth or not isinstance(batch.inputs, Tensor) or "relevance" in ledger.needs:
             return False
         if batch.inputs.shape[self._tap.batch_axis] == 0:
             return False
