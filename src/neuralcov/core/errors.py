@@ -43,5 +43,9 @@ class MemoryBudgetError(NeuralcovError, MemoryError):
     """What was asked for does not fit the memory that was allowed."""
 
 
+class CampaignError(NeuralcovError, RuntimeError):
+    """A fuzzing campaign cannot start or go on: its folder is in use, damaged or of another campaign."""
+
+
 class CoverageWarning(UserWarning):
     """A finding worth a person's attention that does not stop the measurement."""
