@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -23,8 +24,9 @@ class CampaignFolder:
     """What lies where.
 
     ``config.json`` says what was asked for and is written last when a campaign starts; ``seeds.safetensors`` holds
-    the root inputs; ``queue.log`` a pack per wave; ``coverage/WAVE.ncov`` the state before that wave;
-    ``faults/`` pictures and stories of faults; ``stats.jsonl`` how it went; ``summary.json`` what came of it.
+    the root inputs, ``words.txt`` the vocabulary of texts; ``queue.log`` a pack per wave; ``coverage/WAVE.ncov`` the
+    state before that wave; ``faults/`` pictures and stories of faults; ``stats.jsonl`` how it went;
+    ``summary.json`` what came of it.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -42,7 +44,13 @@ class CampaignFolder:
         """Whether a campaign has begun here."""
         return (self.path / "config.json").is_file()
 
-    def create(self, config: dict[str, Any], seeds: dict[str, np.ndarray], coverage: Coverage | None) -> None:
+    def create(
+        self,
+        config: dict[str, Any],
+        seeds: dict[str, np.ndarray],
+        coverage: Coverage | None,
+        words: Sequence[str] | None = None,
+    ) -> None:
         """Begin a campaign; only at the very end is it there."""
         self.faults.mkdir(parents=True, exist_ok=True)
         for _, path in self._coverage_files():
@@ -51,8 +59,18 @@ class CampaignFolder:
             self.save_coverage(coverage, 0)
         _replace(self.path / "seeds.safetensors", save(seeds))
         self.log.path.write_bytes(b"")
+        if words is not None:
+            (self.path / "words.txt").write_text("\n".join(words))
         (self.path / "stats.jsonl").write_text("")
         self.write_json("config.json", {"schema": SCHEMA, **config})
+
+    def require_new(self) -> None:
+        """Refuse a folder in which a campaign has begun."""
+        if self.exists:
+            raise CampaignError(
+                f"{self.path}: holds a campaign already; resume it (Fuzzer.resume(), neuralcov fuzz resume), or name "
+                "another folder"
+            )
 
     def config(self) -> dict[str, Any]:
         """What was asked for."""

@@ -148,7 +148,8 @@ class Fuzzer:
         self._preprocess = preprocess or (lambda opened: opened)
         self._checks = named_checks(checks)
         self._rival = against if isinstance(against, Rival) or against is None else Rival(against.eval())
-        self._checkpoint, self._pictures = checkpoint, pictures
+        self.pictures = pictures
+        self._checkpoint = checkpoint
         self._notes = dict(notes or {})
         self._engine: Engine | None = None
         self._survey: Survey | None = None
@@ -175,10 +176,8 @@ class Fuzzer:
             progress: show a live screen, or lines where there is no terminal; by default only in a terminal.
         """
         limits = Limits(iterations, seconds, faults)
-        if self._engine is None and self.folder is not None and self.folder.exists:
-            raise CampaignError(
-                f"{self.folder.path}: holds a campaign already; call resume() to go on with it, or name another folder"
-            )
+        if self._engine is None and self.folder is not None:
+            self.folder.require_new()
         return self._within(limits, progress, self._begin)
 
     def resume(
@@ -252,7 +251,8 @@ class Fuzzer:
             self._assemble(found)
             if self.folder is not None:
                 kept = None if self.rules.random else self.coverage
-                self.folder.create(self._config(limits, found), self._seed_arrays(found), kept)
+                words = getattr(self.space, "words", None)
+                self.folder.create(self._config(limits, found), self._seed_arrays(found), kept, words)
         return self._writer()
 
     def _return(self, limits: Limits) -> Writer | None:
@@ -428,7 +428,7 @@ class Fuzzer:
         )
 
     def _writer(self) -> Writer | None:
-        return None if self.folder is None else Writer(self.folder, self.mutations, self.space, self._pictures)
+        return None if self.folder is None else Writer(self.folder, self.mutations, self.space, self.pictures)
 
     def _seed_arrays(self, found: Survey) -> dict[str, np.ndarray]:
         labels = found.predictions if self._labels is None else self._labels.cpu().numpy()

@@ -10,11 +10,15 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from neuralcov.fuzz.findings import Fault, described, group_words, grouped
+from neuralcov.fuzz.mutations import Mutation
+from neuralcov.fuzz.shrink import Shrunk
 from neuralcov.fuzz.space import Pixels, Space, Tokens
 
 _EDGE = 6
 _LINE = 13
 _SMALLEST = 64
+_STEPS_SHOWN = 4
 
 
 def save_input(folder: Path, stem: str, stored: Tensor, space: Space) -> Path:
@@ -67,6 +71,33 @@ def sheet(
     for number, cell in enumerate(cells):
         page.paste(cell, (number % columns * width, top + number // columns * height))
     return page
+
+
+def spread(faults: Sequence[Fault], count: int) -> list[Fault]:
+    """So many faults, taken from the groups in turn."""
+    groups = list(grouped(faults).values())
+    longest = max((len(group) for group in groups), default=0)
+    return [group[place] for place in range(longest) for group in groups if place < len(group)][:count]
+
+
+def fault_sheet(
+    shrunk: Sequence[Shrunk],
+    roots: Tensor,
+    space: Space,
+    mutations: Sequence[Mutation],
+    *,
+    classes: Sequence[str] | None = None,
+    title: str | None = None,
+) -> Image.Image | None:
+    """Origin and mutant of every fault, made as small as it goes, with the classes and the mutations."""
+    rows = []
+    for entry in shrunk:
+        words = described(entry.steps, mutations)
+        lines = [group_words(entry.fault.group, classes), *words[:_STEPS_SHOWN]]
+        if len(words) > _STEPS_SHOWN:
+            lines[-1] = f"and {len(words) - _STEPS_SHOWN + 1} more"
+        rows.append(([roots[entry.fault.root], entry.input], "\n".join(lines)))
+    return sheet(rows, space, title=title)
 
 
 def _cell(pictures: Sequence[Image.Image], caption: str) -> Image.Image:

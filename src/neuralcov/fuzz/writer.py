@@ -7,13 +7,16 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from neuralcov.core.errors import CampaignError
-from neuralcov.fuzz.findings import Fault
+from neuralcov.fuzz.findings import Fault, described
 from neuralcov.fuzz.folder import CampaignFolder
 from neuralcov.fuzz.mutations import Mutation
 from neuralcov.fuzz.pictures import save_input
 from neuralcov.fuzz.record import Record
+from neuralcov.fuzz.shrink import Shrunk
 from neuralcov.fuzz.space import Space
 from neuralcov.fuzz.stats import Stats
 
@@ -104,10 +107,32 @@ class Writer:
             self._pictured[fault.group] += 1
             if self._pictures is not None and self._pictured[fault.group] > self._pictures:
                 continue
-            story = self._folder.faults / f"{fault.stem}.json"
-            if not story.is_file():
-                picture = save_input(self._folder.faults, fault.stem, fault.input, self._space)
-                content = {"file": picture.name, **fault.to_json(self._mutations)}
-                unfinished = story.with_suffix(".unfinished")
-                unfinished.write_text(json.dumps(content, indent=1) + "\n")
-                unfinished.replace(story)
+            if not (self._folder.faults / f"{fault.stem}.json").is_file():
+                write_story(self._folder, fault, self._mutations, self._space)
+
+
+def save_shrunk(folder: CampaignFolder, shrunk: Sequence[Shrunk], mutations: Sequence[Mutation], space: Space) -> int:
+    """Add to the stories of faults which mutations they need, with a picture where that is fewer; give how many."""
+    folder.faults.mkdir(parents=True, exist_ok=True)
+    for entry in shrunk:
+        story = folder.faults / f"{entry.fault.stem}.json"
+        if not story.is_file():
+            write_story(folder, entry.fault, mutations, space)
+        content = json.loads(story.read_text())
+        content["needed"] = described(entry.steps, mutations)
+        if entry.smaller:
+            content["smaller file"] = save_input(folder.faults, f"{entry.fault.stem}-small", entry.input, space).name
+        _write(story, content)
+    return sum(entry.smaller for entry in shrunk)
+
+
+def write_story(folder: CampaignFolder, fault: Fault, mutations: Sequence[Mutation], space: Space) -> None:
+    """The picture of a fault, then its story: where the story is, the picture is."""
+    picture = save_input(folder.faults, fault.stem, fault.input, space)
+    _write(folder.faults / f"{fault.stem}.json", {"file": picture.name, **fault.to_json(mutations)})
+
+
+def _write(story: Path, content: dict[str, Any]) -> None:
+    unfinished = story.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(content, indent=1) + "\n")
+    unfinished.replace(story)
