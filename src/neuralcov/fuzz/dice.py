@@ -35,14 +35,20 @@ def uniform(keys: Tensor, index: int | Tensor) -> Tensor:
     >>> bool(first[0] == first[2]), bool(first[0] == first[1]), bool(first[0] == uniform(keys, 1)[0])
     (True, False, False)
     """
+    step = (index + 1) * _STEP if isinstance(index, Tensor) else _wrapped((index + 1) * _STEP)
     # 24 bits: what float32 holds, for devices without float64.
-    return (_mixed(keys + _STEP * (1 + index)) >> 40 & 0xFFFFFF).float() / (1 << 24)
+    return (_mixed(keys + step) >> 40 & 0xFFFFFF).float() / (1 << 24)
 
 
 def _mixed(numbers: Tensor) -> Tensor:
     numbers = (numbers ^ _shifted(numbers, 30)) * _FIRST
     numbers = (numbers ^ _shifted(numbers, 27)) * _SECOND
     return numbers ^ _shifted(numbers, 31)
+
+
+def _wrapped(number: int) -> int:
+    """A number as 64 signed bits hold it."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _shifted(numbers: Tensor, bits: int) -> Tensor:
