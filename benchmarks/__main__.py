@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from benchmarks import assess, growth, judging, report, scale, states
-from benchmarks.subjects import CRITERIA, Subject, calibrated, subject
+from benchmarks.subjects import CRITERIA, SLOWLY_ADMITTED, Subject, calibrated, subject
 
 
 def main() -> None:
@@ -28,7 +28,8 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the sizes of the tables; else small ones for a CPU")
     parser.add_argument("--weights", type=Path, help="weights of a trained ResNet50 for CIFAR-10 (safetensors)")
     parser.add_argument("--images", type=Path, help=".npy of CIFAR-10 images, unsigned bytes (n, 3, 32, 32)")
-    parser.add_argument("--parts", default="assess,calibration,naive,agreement,gain,states,growth")
+    parser.add_argument("--parts", default="assess,calibration,naive,agreement,gain,admit,states,growth")
+    parser.add_argument("--repeats", type=int, help="timed runs of each criterion; the median counts")
     parser.add_argument("--output", type=Path, default=Path("bench.json"))
     options = parser.parse_args()
     device = torch.device(options.device)
@@ -42,7 +43,7 @@ def main() -> None:
         results["real network and images"] = found.real
     for part in parts:
         start = time.perf_counter()
-        results[part] = _run(part, found, device, options.full)
+        results[part] = _run(part, found, device, options.full, options.repeats or (3 if options.full else 1))
         results[part]["wall seconds of this part"] = time.perf_counter() - start
         print(f"{part}: {time.perf_counter() - start:.1f} s", flush=True)
         options.output.write_text(json.dumps(results, indent=1) + "\n")
@@ -51,14 +52,14 @@ def main() -> None:
 _taught: dict[int, tuple[Any, ...]] = {}
 
 
-def _run(part: str, found: Subject | None, device: torch.device, full: bool) -> dict[str, Any]:
+def _run(part: str, found: Subject | None, device: torch.device, full: bool, repeats: int) -> dict[str, Any]:
     if part == "growth":
         return growth.growth(device, full)
     if part == "scale":
         size = (1_000_000, 27_560, 1_000, 50_000, 115 << 30) if full else (4_000, 500, 20, 500, 16 << 30)
         return scale.scale(device, *size)
     if part == "scale-disk":
-        size = (250_000, 27_560, 1_000, 50_000, 1 << 30) if full else (4_000, 500, 20, 500, 1 << 20)
+        size = (250_000, 27_560, 1_000, 10_000, 1 << 30) if full else (4_000, 500, 20, 500, 1 << 20)
         return scale.scale(device, *size)
     assert found is not None
     if part == "calibration":
@@ -68,13 +69,18 @@ def _run(part: str, found: Subject | None, device: torch.device, full: bool) -> 
     taught = _taught[id(found)]
     runs: dict[str, Callable[[], dict[str, Any]]] = {
         "assess": lambda: {
-            str(size): assess.assess(found, taught, size, 3 if full else 1)
-            for size in ((1000, 100) if full else (100,))
+            str(size): assess.assess(found, taught, size, repeats) for size in ((1000, 100) if full else (100,))
         },
-        "naive": lambda: assess.naive_forms(found, taught, 100, 100 if full else 20),
-        "agreement": lambda: assess.agreement(found, CRITERIA, 1000 if full else 100),
+        "naive": lambda: assess.naive_forms(found, taught, 100, 50 if full else 20),
+        "agreement": lambda: assess.agreement(found, CRITERIA, 500 if full else 100),
         "gain": lambda: judging.gains(
             found, taught, (1, 64, 1024, 16384) if full else (1, 16), 10_000 if full else 200
+        ),
+        "admit": lambda: judging.admissions(
+            found,
+            tuple(c for c in taught if c.name not in SLOWLY_ADMITTED),
+            1000 if full else 100,
+            2048 if full else 16,
         ),
         "states": lambda: states.states(found, taught, 2_000 if full else 200),
     }

@@ -35,6 +35,32 @@ def gains(found: Subject, criteria: tuple[Any, ...], sizes: tuple[int, ...], see
     return {"observed before": seen, "criteria": rows}
 
 
+def admissions(found: Subject, criteria: tuple[Any, ...], seen: int, offered: int) -> dict[str, Any]:
+    """Inputs offered per second when each is judged on the state it meets, activations given."""
+    rows = {}
+    for criterion in criteria:
+        coverage = nc.Coverage(found.model, [criterion])
+        with coverage.tap(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", nc.CoverageWarning)
+            for batch in found.inputs[:seen].split(min(seen, 1000)):
+                coverage.update(batch)
+            parts = [coverage._batch(b, None, None, None, None) for b in found.training[:offered].split(1000)]
+            batch, state = _joined(parts), coverage._ledger.states[0]
+            taken: list[int] = []
+
+            def admit(c: Any = criterion, s: Any = state, b: Any = batch, t: list[int] = taken) -> None:
+                t.append(int(c.admit(s, _fresh(b))[0].sum()))
+
+            timing = timed(admit, found.device, 2)
+            rows[criterion.name] = {
+                "offered": offered,
+                "admitted": taken[-1],
+                "seconds": timing.median,
+                "offered per second": offered / timing.median,
+            }
+    return {"observed before": seen, "criteria": rows}
+
+
 def _joined(parts: list[Any]) -> Any:
     layers = {name: torch.cat([part.layers[name] for part in parts]) for name in parts[0].layers}
     classes = list(layers.values())[-1].argmax(1)

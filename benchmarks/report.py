@@ -96,6 +96,16 @@ def _gain(results: dict[str, Any]) -> str:
     return note + "\n\n" + _table(["criterion", *(f"{s:,} at once" for s in sizes)], rows)
 
 
+def _admit(results: dict[str, Any]) -> str:
+    part = results["admit"]
+    rows = [
+        [name, f"{row['offered']:,}", f"{row['admitted']:,}", f"{row['offered per second']:,.0f}"]
+        for name, row in part["criteria"].items()
+    ]
+    note = f"Each input judged on the state it meets, after {part['observed before']:,} observed inputs."
+    return note + "\n\n" + _table(["criterion", "offered", "admitted", "offered per second"], rows)
+
+
 def _states(results: dict[str, Any]) -> str:
     rows = [
         [name, *(f"{row[f'{what} seconds']:.3g}" for what in ("save", "load", "merge")), show_bytes(row["file bytes"])]
@@ -136,6 +146,7 @@ _MAKERS = {
     "assess": _assess,
     "calibration": _calibration,
     "gain": _gain,
+    "admit": _admit,
     "states": _states,
     "agreement": _agreement,
     "scale": _scale,

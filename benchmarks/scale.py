@@ -19,6 +19,7 @@ from neuralcov.core.traces import Traces
 from neuralcov.core.traceview import TraceView
 
 _HIDDEN = 64
+_TESTS_AT_ONCE = 25_000
 
 
 def scale(device: torch.device, traces: int, width: int, classes: int, tests: int, budget: int) -> dict[str, Any]:
@@ -45,23 +46,25 @@ def scale(device: torch.device, traces: int, width: int, classes: int, tests: in
         "criteria": {},
     }
     view = TraceView(store, ["trace"], [width], "predicted", 1e-5)
-    questions, asked = maker(tests)
-    batch = nc.Activations({"trace": questions}, predictions=asked)
+    batches = []
+    for first in range(0, tests, _TESTS_AT_ONCE):
+        questions, asked = maker(min(_TESTS_AT_ONCE, tests - first))
+        batches.append(nc.Activations({"trace": questions}, predictions=asked))
     for criterion in (nc.LSC(10), nc.DSC(0.1), nc.MDSC(10)):
-        found["criteria"][criterion.name] = _timed(criterion, view, batch, device)
+        found["criteria"][criterion.name] = _timed(criterion, view, batches, device)
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
     return found
 
 
-def _timed(criterion: Any, view: TraceView, batch: Any, device: torch.device) -> dict[str, Any]:
+def _timed(criterion: Any, view: TraceView, batches: list[Any], device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     start = time.perf_counter()
     fit = criterion.fit(view)
     fitted = time.perf_counter()
-    scores: Tensor = fit.surprises(batch)
+    scores = torch.cat([fit.surprises(batch) for batch in batches])
     total = float(scores.nansum())
     end = time.perf_counter()
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None

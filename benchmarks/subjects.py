@@ -32,6 +32,8 @@ CRITERIA = (
 )
 # "All in one pass": one setting of each.
 TOGETHER = tuple(criterion for criterion in CRITERIA if criterion.name != "NLC(rule=all)")
+# Admitting one by one is a plain loop for these.
+SLOWLY_ADMITTED = {"SS", "NLC(rule=all)"}
 # The table of targets, as multiples of the plain forward pass at batch 1,000 and 100; None: none was set.
 TARGETS: dict[str, tuple[float | None, float | None]] = {
     "NC(0.75)": (1.2, 1.5),

@@ -4,23 +4,25 @@ import warnings
 
 import pytest
 import torch
+from torch import nn
 
 import neuralcov as nc
-from neuralcov.testing import check_criterion
+from neuralcov.testing import check_devices
 from neuralcov.testing.cases import calibrated, moved, random_batch
 from tests.criteria.test_laws import CRITERIA
+from tests.tap.relevance_support import Residual, explain, images, seeded
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
-FIXED = [nc.NLC(), nc.NLC(rule="all"), nc.LVC(), nc.NC(), nc.KMNC(), nc.NBC(), nc.SNAC(), nc.TKNC(2)]
-GROWING = [nc.TKNP(2), nc.CC(1), nc.SS(), nc.NLC(classes=3), nc.LSC(1), nc.MDSC(1)]
+FIXED = [nc.NLC(), nc.NLC(rule="all"), nc.LVC(), nc.NC(), nc.KMNC(), nc.NBC(), nc.SNAC(), nc.TKNC(2), nc.NPC()]
+GROWING = [nc.TKNP(2), nc.CC(1), nc.SS(), nc.NLC(classes=3), nc.LSC(1), nc.MDSC(1), nc.NPC(mode="activation")]
 
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
 def test_devices_agree(criterion):
-    check_criterion(criterion, examples=4, device="cuda")
+    check_devices(criterion, "cuda", examples=6)
 
 
 def prepared(criterion):
@@ -63,10 +65,10 @@ def waits(action):
 @pytest.mark.parametrize("criterion", GROWING, ids=lambda criterion: criterion.name)
 def test_growing_states_seldom_wait_for_the_device(criterion):
     fitted, state, batch = prepared(criterion)
-    fresh = nc.Activations(batch.layers, batch.labels, batch.predictions)
+    fresh = [nc.Activations(batch.layers, batch.labels, batch.predictions, batch.relevance) for _ in range(2)]
     found = {
-        "observe": waits(lambda: fitted.observe(state, fresh)),
-        "gain": waits(lambda: fitted.gain(state, nc.Activations(batch.layers, batch.labels, batch.predictions))),
+        "observe": waits(lambda: fitted.observe(state, fresh[0])),
+        "gain": waits(lambda: fitted.gain(state, fresh[1])),
         "value": waits(lambda: fitted.value(state)),
     }
     print(f"{criterion.name} waits: {found}")
@@ -80,6 +82,25 @@ EXPECTED = {
     "CC": {"observe": 1, "gain": 1},
     "SS": {"observe": 1, "gain": 1},
     "NLC": {"observe": 1, "gain": 1},
-    "LSC": {"observe": 1, "gain": 1},
-    "MDSC": {"observe": 1, "gain": 1},
+    # Once for the classes, once for the number of new buckets.
+    "LSC": {"observe": 2, "gain": 1},
+    "MDSC": {"observe": 2, "gain": 1},
+    "NPC": {"observe": 1, "gain": 1},
 }
+
+
+def test_relevance_agrees():
+    """In float64, where no tensor core rounds."""
+    net, inputs = seeded(Residual), images(20)
+    expected, _ = explain(net, inputs)
+    found, _ = explain(net.cuda(), inputs)
+    for layer, values in expected.items():
+        assert found[layer].device.type == "cuda"
+        torch.testing.assert_close(found[layer].cpu(), values, rtol=1e-7, atol=1e-9)
+
+
+def test_relevance_of_large_layers_is_summed():
+    """Where outputs are averaged by a kernel of our own, relevance is still summed over space."""
+    net = nn.Sequential(nn.Conv2d(3, 64, 3, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).cuda()
+    relevance, output = explain(net, torch.randn(64, 3, 64, 64))
+    torch.testing.assert_close(relevance["0"].sum(1), output.max(1).values, rtol=1e-3, atol=1e-5)

@@ -4,7 +4,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning, NeuralcovError
 from neuralcov.coverage import Coverage
-from neuralcov.criteria import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, SNAC, SS, TKNC, TKNP
+from neuralcov.criteria import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP
 from neuralcov.fuzz import Fuzzer
 
 __version__ = "0.1.0"
@@ -19,6 +19,7 @@ __all__ = [
     "NBC",
     "NC",
     "NLC",
+    "NPC",
     "SNAC",
     "SS",
     "TKNC",

@@ -449,8 +449,11 @@ class Coverage:
 
     def _tapped(self, batch: Batch, lengths: Any = None, *, predictions: bool = False) -> tuple[Activations, Any]:
         assert self._tap is not None
-        wanted = predictions or "predictions" in self._ledger.needs
-        activations, output = self._tap.run(batch, lengths=lengths, predictions=wanted)
+        wanted = {
+            "predictions": predictions or "predictions" in self._ledger.needs,
+            "relevance": "relevance" in self._ledger.needs,
+        }
+        activations, output = self._tap.run(batch, lengths=lengths, **wanted)
         return self._arranged(activations), output
 
     def _arranged(self, batch: Activations) -> Activations:
@@ -494,7 +497,7 @@ class Coverage:
         self._ledger.layout.require_same(layout, f"the calibration {path}")
         for criterion in self.criteria:
             for wanted in sorted(criterion.learns):
-                if getattr(reference, wanted) is None:
+                if reference.find(wanted) is None:
                     raise CalibrationError(
                         f"{path}: the calibration holds no {wanted}, which {criterion.name} learns from; "
                         "calibrate with this criterion among the criteria"

@@ -1,7 +1,10 @@
+import sys
+
 import torch
 
+import neuralcov as nc
 from neuralcov import zoo
-from neuralcov.cli.demo import demo_suites, ranks_rightly
+from neuralcov.cli.demo import demo_criteria, demo_suites, ranks_rightly
 
 
 def test_suites_are_what_they_are_called():
@@ -22,3 +25,12 @@ def test_suites_are_what_they_are_called():
 def test_ranking():
     assert ranks_rightly({"test": 2.0, "a tenth": 1.0})
     assert not ranks_rightly({"test": 2.0, "a tenth": 2.0})
+
+
+def test_what_lacks_a_package_is_left_out(monkeypatch):
+    everything, none = demo_criteria()
+    assert none == []
+    monkeypatch.setattr(sys.modules["neuralcov.cli.demo"], "relevance_installed", lambda: False)
+    criteria, left_out = demo_criteria()
+    assert left_out == ["NPC(0.7)"]
+    assert [c.name for c in criteria] == [c.name for c in everything if not isinstance(c, nc.NPC)]

@@ -55,3 +55,17 @@ def test_work_is_shared():
     one = batch()
     assert [one.memo("key", lambda: calls.append(1)) for _ in range(3)] == [None] * 3
     assert len(calls) == 1
+
+
+def test_the_largest_numbers_are_finite():
+    one = batch()
+    one.layers["a"][0] = torch.tensor([3e38, -3e38, 0.0])
+    one.layers["c"][1] = torch.tensor([3e38, 3e38, 3e38])
+    assert one.finite.all()
+    one.layers["b"][2] = torch.tensor([-torch.inf, 1.0])
+    assert batch(present={}).finite.all()
+    assert nc_finite(one.layers) == [True, True, False, True]
+
+
+def nc_finite(layers):
+    return Activations(layers).finite.tolist()

@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from neuralcov.core.kernels import stretched, triton_installed, usable
+from neuralcov.core.kernels import row_means, stretched, triton_installed, usable
 from neuralcov.core.spread import _stretched_in_tiles
 
 CHECK = """
@@ -20,11 +20,56 @@ for layers, width, inputs in ((1, 1, 1), (2, 7, 3), (1, 64, 17), (1, 130, 5)):
     scale = torch.rand(layers, dtype=torch.float64, generator=generator) + 1
     apart = 3 * torch.randn(inputs, layers, width, dtype=torch.float64, generator=generator)
     torch.testing.assert_close(stretched(scatter, scale, apart), _stretched_in_tiles(scatter, scale, apart))
+
+from neuralcov.core.kernels import find_flipped, row_means
+for shape in ((3, 5, 1), (2, 7, 16), (1, 3, 3000), (70, 9, 49)):
+    rows = torch.randn(shape, generator=generator)
+    torch.testing.assert_close(row_means(rows), rows.mean(-1))
+for entries, inputs, width in ((1, 1, 1), (37, 5, 300)):
+    words = torch.randint(-4, 5, (width, 2), generator=generator)
+    table = torch.randint(-20, 20, (entries, 2), generator=generator)
+    table = table[table[:, 0].argsort()].contiguous()
+    keys = torch.randint(-20, 20, (inputs, 2), generator=generator)
+    signs = torch.rand(inputs, width, generator=generator) < 0.5
+    valid = torch.arange(inputs) % 3 > 0
+    at, found = find_flipped(table, keys, words, signs, valid)
+    wanted = keys[:, :1] + torch.where(signs, -words[:, 0], words[:, 0])
+    expected = torch.searchsorted(table[:, 0].contiguous(), wanted)
+    there = (table[expected.clamp(max=entries - 1), 0] == wanted) & valid[:, None]
+    assert torch.equal(found, there)
+    assert torch.equal(at[there].long(), expected[there])
+
+import neuralcov as nc
+from neuralcov.core.admission import admit_one_by_one
+from neuralcov.core.criterion import Criterion
+widths = {"a": 5, "b": 70, "c": 5}
+def batch(size):
+    return nc.Activations({n: torch.randn(size, w, generator=generator) for n, w in widths.items()})
+for rule in ("growing", "all"):
+    criterion = nc.NLC(rule=rule)
+    state = criterion.observe(criterion.init(batch(1).layout), batch(6))
+    more = batch(9)
+    more.layers["b"][4, 2] = torch.nan
+    more = nc.Activations(more.layers, present={"a": torch.arange(9) % 4 > 0})
+    for min_gain in (0.0, 0.02):
+        moments = tuple(group.moments for group in state.classes[0])
+        taken, after, spreads = admit_one_by_one(moments, more, growing=rule == "growing", min_gain=min_gain)
+        expected, plain = Criterion.admit(criterion, state, more, min_gain=min_gain)
+        assert taken.tolist() == expected.tolist(), (rule, min_gain, taken, expected)
+        assert 0 < taken.sum() < 9
+        for ours, theirs, found in zip(after, plain.classes[0], spreads):
+            torch.testing.assert_close(ours.scatter, theirs.moments.scatter)
+            torch.testing.assert_close(ours.mean, theirs.moments.mean)
+            assert ours.count.tolist() == theirs.moments.count.tolist()
+            if rule == "growing":
+                torch.testing.assert_close(found, theirs.spread)
 print("kernels agree")
 """
 
 
-@pytest.mark.skipif(not triton_installed(), reason="needs triton: pip install triton")
+@pytest.mark.skipif(
+    not triton_installed() or torch.cuda.is_available(), reason="needs triton, and no GPU, where kernels are compiled"
+)
 def test_interpreted_kernels_agree_with_the_plain_form():
     environment = {"TRITON_INTERPRET": "1", "PYTHONPATH": ":".join(sys.path)}
     done = subprocess.run([sys.executable, "-c", CHECK], capture_output=True, text=True, env=environment)
@@ -41,3 +86,6 @@ def test_compiled_kernels_agree_with_the_plain_form():
         apart = 3 * torch.randn(inputs, layers, width, dtype=torch.float64, device="cuda")
         expected = _stretched_in_tiles(scatter, scale, apart)
         torch.testing.assert_close(stretched(scatter, scale, apart), expected, rtol=1e-12, atol=1e-9)
+    for shape in ((3, 5, 1), (1000, 70, 16), (1, 3, 3000), (70, 9, 49)):
+        rows = torch.randn(shape, device="cuda")
+        torch.testing.assert_close(row_means(rows), rows.mean(-1))

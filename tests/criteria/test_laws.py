@@ -26,6 +26,8 @@ CRITERIA = [
     nc.DSC(0.2, by="label", upper=2.0),
     nc.MDSC(0.5),
     nc.MDSC(0.5, by="label"),
+    nc.NPC(clusters=2, buckets=7),
+    nc.NPC(0.5, 0.6, 2, 4, "activation"),
     nc.NLC(),
     nc.NLC(rule="all"),
     nc.NLC(classes=3),

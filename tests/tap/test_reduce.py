@@ -87,3 +87,20 @@ def test_nan_in_a_masked_token_does_not_leak():
 def test_complex_outputs_are_refused():
     with pytest.raises(nc.NeuralcovError, match=r"layer 'x' gave an output of type torch.complex64"):
         to_neurons(torch.zeros(2, 3, dtype=torch.complex64), 2, LINEAR, "x")
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind"),
+    [((4, 3), LINEAR), ((4, 5, 3), LINEAR), ((4, 3, 5, 6), CONV), ((8, 3, 5), CONV), ((0, 3, 5), CONV)],
+)
+def test_relevance_is_summed(shape, kind, monkeypatch):
+    monkeypatch.setattr("neuralcov.tap.reduce._fast_average", lambda output: output.flatten(2).mean(2))
+    output = torch.randn(shape)
+    size = min(4, shape[0])
+    positions = output.numel() // max(1, 3 * size)
+    found = to_neurons(output, size, kind, "x", total=True)
+    assert found.shape == (size, 3)
+    torch.testing.assert_close(found.sum(), output.sum())
+    if len(shape) > 2 and size:
+        plain = to_neurons(output, size, kind, "x", torch.ones(size, 1, dtype=torch.bool))
+        torch.testing.assert_close(found, plain * positions)

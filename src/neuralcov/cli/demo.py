@@ -6,7 +6,7 @@ import json
 import time
 import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 import typer
@@ -14,11 +14,13 @@ from rich.table import Table
 
 from neuralcov import zoo
 from neuralcov.cli.console import output
+from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.coverage import Coverage
 from neuralcov.criteria import ALL, NC
 from neuralcov.progress import tracked
 from neuralcov.report.text import show_value
+from neuralcov.tap.relevance import relevance_installed
 
 _WHOLE = "test"
 _NOISE_SEEDS = 10
@@ -36,8 +38,13 @@ def demo(
     accuracy = _accuracy(net, test)
     console.print(f"trained a network of {_neurons(net)} neurons on 1,200 digits: {accuracy:.1%} of {len(test)} right")
     suites = demo_suites(test)
-    results = _measure(net, suites, folder)
+    criteria, left_out = demo_criteria()
+    results = _measure(net, criteria, suites, folder)
     console.print(_table(results, suites))
+    if left_out:
+        console.print(
+            f"left out: {', '.join(left_out)}, which needs captum; pip install 'neuralcov\\[paths]' brings it"
+        )
     console.print(_verdict(results))
     content = {
         "accuracy": accuracy,
@@ -65,13 +72,21 @@ def demo_suites(test: zoo.Samples) -> dict[str, zoo.Samples]:
     }
 
 
+def demo_criteria() -> tuple[list[Criterion[Any]], list[str]]:
+    """Every criterion as it comes, and the names of those that lack a package to run here."""
+    criteria = [cls() for cls in ALL]
+    lacking = [c.name for c in criteria if "relevance" in c.needs and not relevance_installed()]
+    return [c for c in criteria if c.name not in lacking], lacking
+
+
 def ranks_rightly(values: dict[str, float]) -> bool:
     """Whether the whole test set comes out above each of the poorer suites."""
     return all(values[_WHOLE] > value for name, value in values.items() if name != _WHOLE)
 
 
-def _measure(net: torch.nn.Module, suites: dict[str, zoo.Samples], folder: Path) -> dict[str, dict[str, float]]:
-    criteria = [cls() for cls in ALL]
+def _measure(
+    net: torch.nn.Module, criteria: list[Criterion[Any]], suites: dict[str, zoo.Samples], folder: Path
+) -> dict[str, dict[str, float]]:
     coverage = Coverage(net, criteria)
     results: dict[str, dict[str, float]] = {criterion.name: {} for criterion in criteria}
     with warnings.catch_warnings():

@@ -25,15 +25,29 @@ class Stack:
     """The outputs of all layers of one width.
 
     ``values`` holds zeros where ``counted`` is false: for an input with a NaN or infinite output
-    anywhere, and for a step past an input's end. ``counted`` is ``None`` when every row counts.
+    anywhere, and for a step past an input's end. ``counted`` is ``None`` when every row counts. ``least`` and
+    ``most`` are each row's extremes, which had to be found to see whether it is finite.
     """
 
     values: Float[Tensor, "batch layers width"]
     counted: Bool[Tensor, "batch layers"] | None
+    least: Float[Tensor, "batch layers"] | None = None
+    most: Float[Tensor, "batch layers"] | None = None
 
     def take(self, rows: slice | Tensor) -> Stack:
         """The same stack for some of the inputs."""
-        return Stack(self.values[rows], None if self.counted is None else self.counted[rows])
+
+        def some(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor[rows]
+
+        return Stack(self.values[rows], some(self.counted), some(self.least), some(self.most))
+
+    def extremes(self) -> tuple[Float[Tensor, "batch layers"], Float[Tensor, "batch layers"]]:
+        """The smallest and the largest output of each row; anything for rows that do not count."""
+        if self.least is not None and self.most is not None:
+            return self.least, self.most
+        least, most = torch.aminmax(self.values, dim=2)
+        return least, most
 
     def counts(self) -> Float[Tensor, "layers"]:
         """How many inputs count, per layer."""
@@ -143,20 +157,15 @@ class Activations:
 
     def _stack(self) -> tuple[tuple[Stack, ...], Tensor]:
         home = self.device
-        raw: list[tuple[Tensor, Tensor | None]] = []
-        finite = torch.ones(self.size, dtype=torch.bool, device=home)
+        raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]] = []
         for group in group_by_width({name: out.shape[1] for name, out in self.layers.items()}):
             values = torch.stack([self.layers[n].to(home, non_blocking=True) for n in group.names], dim=1)
-            present = self._present_in(group.names, home)
-            good = torch.isfinite(values).all(2)
-            if present is not None:
-                good |= ~present
-            finite &= good.all(1)
-            raw.append((values, present))
+            raw.append((values, self._present_in(group.names, home), torch.aminmax(values, dim=2)))
+        finite = _finite(raw)
         # On a CPU looking at a value costs nothing, so the usual case goes on without masks. On a GPU
         # it would stall the queue: there every batch carries its mask.
         everyone = home.type == "cpu" and bool(finite.all())
-        stacks = tuple(_sanitise(values, present, None if everyone else finite) for values, present in raw)
+        stacks = tuple(_sanitise(*parts, None if everyone else finite) for parts in raw)
         return stacks, finite
 
     def _present_in(self, names: tuple[str, ...], home: torch.device) -> Tensor | None:
@@ -167,10 +176,27 @@ class Activations:
         return torch.stack(masks, dim=1)
 
 
-def _sanitise(values: Tensor, present: Tensor | None, finite: Tensor | None) -> Stack:
+def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> Tensor:
+    """Which inputs are finite everywhere they are present.
+
+    NaN and infinity pass through to a row's extremes, so that looking at these is enough.
+    """
+    least, most = (torch.cat([extremes[end] for _, _, extremes in raw], dim=1) for end in (0, 1))
+    good = torch.isfinite(least) & torch.isfinite(most)
+    if any(present is not None for _, present, _ in raw):
+        absent = [
+            torch.zeros_like(extremes[0], dtype=torch.bool) if present is None else ~present
+            for _, present, extremes in raw
+        ]
+        good |= torch.cat(absent, dim=1)
+    return good.all(1)
+
+
+def _sanitise(values: Tensor, present: Tensor | None, extremes: tuple[Tensor, Tensor], finite: Tensor | None) -> Stack:
     if present is None and finite is None:
-        return Stack(values, None)
-    counted = present if present is not None else torch.ones_like(values[..., 0], dtype=torch.bool)
+        return Stack(values, None, *extremes)
+    counted = present
     if finite is not None:
-        counted = counted & finite[:, None]
-    return Stack(values.masked_fill(~counted[:, :, None], 0), counted)
+        counted = finite[:, None].expand(values.shape[:2]) if present is None else present & finite[:, None]
+    assert counted is not None
+    return Stack(values.masked_fill(~counted[:, :, None], 0), counted, *extremes)

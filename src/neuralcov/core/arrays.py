@@ -56,6 +56,7 @@ def arranged(batch: Activations, layout: Layout) -> Activations:
     if widths.keys() == layout.widths.keys():
         widths = {name: widths[name] for name in layout.widths}
     layout.require_same(Layout(widths, batch.device), "the batch")
+    _check_relevance(batch)
     if list(batch.layers) == list(layout):
         return batch
     return Activations(
@@ -65,6 +66,18 @@ def arranged(batch: Activations, layout: Layout) -> Activations:
         relevance=batch.relevance,
         present=batch.present,
     )
+
+
+def _check_relevance(batch: Activations) -> None:
+    for name, outputs in batch.layers.items() if batch.relevance is not None else ():
+        assert batch.relevance is not None
+        if name not in batch.relevance:
+            raise InputError(f"the relevance lacks layer {name!r}: expected one number for every activation")
+        if batch.relevance[name].shape != outputs.shape:
+            raise InputError(
+                f"relevance of layer {name!r} has shape {tuple(batch.relevance[name].shape)}: "
+                f"expected {tuple(outputs.shape)}, one number for every activation"
+            )
 
 
 def _as_outputs(name: str, outputs: Any, device: torch.device | str | None) -> Tensor:

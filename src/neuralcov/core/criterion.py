@@ -115,7 +115,7 @@ class Criterion(ABC, Generic[StateT]):
 
     @property
     def learns(self) -> frozenset[str]:
-        """The accumulators calibration must fill: of ``ranges``, ``moments``, ``sample``, ``traces``, ``paths``."""
+        """The accumulators calibration must fill: ``ranges``, ``moments``, ``sample``, ``traces``, ``paths(alpha)``."""
         return frozenset()
 
     @property

@@ -47,5 +47,9 @@ class CampaignError(NeuralcovError, RuntimeError):
     """A fuzzing campaign cannot start or go on: its folder is in use, damaged or of another campaign."""
 
 
+class MissingExtraError(NeuralcovError, ImportError):
+    """Something needs a package that comes with one of neuralcov's extras."""
+
+
 class CoverageWarning(UserWarning):
     """A finding worth a person's attention that does not stop the measurement."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from neuralcov.core.shapes import Float
+from neuralcov.core.shapes import Bool, Float, Int
 
 _BLOCK = 64
 _CANDIDATES = 16
@@ -65,3 +65,37 @@ def _tiles(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
     pairs = [(row, column) for row in range(size) for column in range(row + 1)]
     table = torch.tensor(pairs, dtype=torch.int32).to(device)
     return table[:, 0].contiguous(), table[:, 1].contiguous()
+
+
+def row_means(values: Float[Tensor, "*rows length"]) -> Float[Tensor, "*rows"]:
+    """Means along the last axis of a contiguous tensor, in float32; short rows at the speed of memory."""
+    kernels = importlib.import_module("neuralcov.core.triton_kernels")
+    rows, length = values.numel() // values.shape[-1], values.shape[-1]
+    means = torch.empty(values.shape[:-1], dtype=torch.float32, device=values.device)
+    wide = min(1024, 1 << max(0, length - 1).bit_length())
+    tall = max(1, 4096 // wide)
+    kernels.row_means[(-(-rows // tall),)](values, means, rows, length, ROWS=tall, LENGTH=wide)
+    return means
+
+
+def find_flipped(
+    table: Int[Tensor, "entries 2"],
+    keys: Int[Tensor, "batch 2"],
+    words: Int[Tensor, "width 2"],
+    signs: Bool[Tensor, "batch width"],
+    valid: Bool[Tensor, "batch"],
+) -> tuple[Int[Tensor, "batch width"], Bool[Tensor, "batch width"]]:
+    """Where in a table sorted by first word the key with each neuron's sign flipped stands, and if it does.
+
+    Compares first words only; see :mod:`neuralcov.core.signs`.
+    """
+    kernels = importlib.import_module("neuralcov.core.triton_kernels")
+    at = torch.empty(signs.shape, dtype=torch.int32, device=signs.device)
+    found = torch.empty(signs.shape, dtype=torch.int8, device=signs.device)
+    steps = len(table).bit_length() + 1
+    grid = (len(keys), -(-signs.shape[1] // 256))
+    kernels.find_flipped[grid](
+        table, len(table), keys, words, signs.contiguous().view(torch.int8), valid.view(torch.int8), at, found,
+        signs.shape[1], STEPS=steps, BLOCK=256,
+    )  # fmt: skip
+    return at, found.view(torch.bool)

@@ -13,12 +13,13 @@ from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.moments import Moments, absorb_all, empty_moments
+from neuralcov.core.paths import Paths
 from neuralcov.core.ranges import Ranges
 from neuralcov.core.records import Record, fingerprint, move
 from neuralcov.core.sample import Sample
 from neuralcov.core.traces import Traces
 
-ACCUMULATORS = ("ranges", "moments", "sample", "traces")
+ACCUMULATORS = ("ranges", "moments", "sample", "traces", "paths")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,13 +37,14 @@ class Reference(Record):
     moments: tuple[Moments, ...] | None = None
     sample: Sample | None = None
     traces: Traces | None = None
+    paths: tuple[Paths, ...] | None = None
     held_out: tuple[Moments, ...] | None = None
 
     @classmethod
     def empty(cls, layout: Layout, criteria: Sequence[Criterion[Any]]) -> Reference:
         """A reference with the accumulators that some criterion learns from, none of which has seen anything."""
         learns: Set[str] = frozenset().union(*(criterion.learns for criterion in criteria))
-        unknown = sorted(learns - set(ACCUMULATORS))
+        unknown = sorted(name for name in learns if _kind(name) not in ACCUMULATORS)
         if unknown:
             raise CalibrationError(
                 f"nothing is called {unknown[0]!r} to learn from; there are {', '.join(ACCUMULATORS)}"
@@ -54,7 +56,14 @@ class Reference(Record):
             moments=empty_moments(layout) if "moments" in learns else None,
             sample=Sample.empty(layout) if "sample" in learns else None,
             traces=_empty_traces(layout, criteria) if "traces" in learns else None,
+            paths=tuple(Paths.empty(name, layout) for name in sorted(learns) if _kind(name) == "paths") or None,
         )
+
+    def find(self, name: str) -> Any:
+        """The accumulator that a criterion ``learns`` by this name, or ``None``."""
+        if _kind(name) == "paths":
+            return next((paths for paths in self.paths or () if paths.name == name), None)
+        return getattr(self, name)
 
     def layout(self, device: torch.device | str = "cpu") -> Layout:
         """The layers this was learnt on."""
@@ -69,11 +78,16 @@ class Reference(Record):
             moments=None if self.moments is None else absorb_all(self.moments, batch, donate=True),
             sample=None if self.sample is None else self.sample.observe(batch),
             traces=None if self.traces is None else self.traces.observe(batch),
+            paths=None if self.paths is None else tuple(paths.observe(batch) for paths in self.paths),
         )
 
     def finished(self) -> Reference:
         """The reference after the last batch."""
-        return self if self.traces is None else replace(self, traces=self.traces.finished())
+        return replace(
+            self,
+            traces=None if self.traces is None else self.traces.finished(),
+            paths=None if self.paths is None else tuple(paths.finished() for paths in self.paths),
+        )
 
     def to(self, device: torch.device | str) -> Reference:
         """The same reference on another device, traces as far as their budget goes."""
@@ -87,7 +101,7 @@ class Reference(Record):
 
     def identity(self, learns: Set[str]) -> str:
         """SHA-256 of what a criterion that ``learns`` these accumulators was taught."""
-        parts = tuple(getattr(self, name) for name in ACCUMULATORS if name in learns)
+        parts = tuple(self.find(name) for kind in ACCUMULATORS for name in sorted(learns) if _kind(name) == kind)
         extra = self.held_out if "moments" in learns else None
         return fingerprint((self.names, self.widths, parts, extra))
 
@@ -98,3 +112,8 @@ def _empty_traces(layout: Layout, criteria: Sequence[Criterion[Any]]) -> Traces:
     wanted = {name for criterion in tracing for name in criterion.traced(layout)}
     budget = max(criterion.trace_memory for criterion in tracing)
     return Traces.empty([name for name in layout if name in wanted], budget, layout.device)
+
+
+def _kind(name: str) -> str:
+    """What kind of accumulator a name stands for: ``paths`` of ``paths(0.7)``."""
+    return name.partition("(")[0]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.bits import count_bits, pack, unpack, words_for
+from neuralcov.core.kernels import find_flipped, usable
 from neuralcov.core.keys import lexical_order, neuron_words
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Int
@@ -65,18 +66,30 @@ class Offer:
     """Groups of inputs offered to a :class:`SignPairs`.
 
     Args:
+        layer: position of the first layer, whose neurons' words make the keys.
         keys: of their sign vectors.
         every: bits positive for all inputs of each offered group.
         some: bits positive for at least one.
-        flips: what to add to each key to flip each neuron.
+        signs: of the first layer; flipping a positive neuron takes its words away, flipping another adds them.
         valid: which offers count.
     """
 
+    layer: int
     keys: Int[Tensor, "batch 2"]
     every: Int[Tensor, "batch words"]
     some: Int[Tensor, "batch words"]
-    flips: Int[Tensor, "batch width 2"]
+    signs: Bool[Tensor, "batch width"]
     valid: Bool[Tensor, "batch"]
+
+    @property
+    def words(self) -> Int[Tensor, "width 2"]:
+        """The words of the first layer's neurons."""
+        return neuron_words(self.layer, self.signs.shape[1], self.signs.device)
+
+    def wanted(self, row: Tensor, neuron: Tensor) -> Int[Tensor, "some 2"]:
+        """The keys of some inputs' sign vectors with one neuron flipped each."""
+        words = self.words[neuron]
+        return self.keys[row] + torch.where(self.signs[row, neuron][:, None], -words, words)
 
 
 def offer_of(
@@ -87,10 +100,8 @@ def offer_of(
     valid: Bool[Tensor, "batch"],
 ) -> Offer:
     """Inputs as groups of one."""
-    words = neuron_words(layer, signs.shape[1], signs.device)
-    flips = torch.where(signs[:, :, None], -words, words)
     packed = pack(following)
-    return Offer(keys, packed, packed, flips, valid)
+    return Offer(layer, keys.contiguous(), packed, packed, signs.contiguous(), valid)
 
 
 class Absorption:
@@ -105,28 +116,39 @@ class Absorption:
         keys = torch.cat([pairs.keys, offer.keys.masked_fill(~offer.valid[:, None], _NOWHERE)])
         self._order = lexical_order(keys)
         self._table = keys[self._order]
-        real = (self._table != _NOWHERE).any(1)
-        first = torch.ones_like(real)
-        first[1:] = (self._table[1:] != self._table[:-1]).any(1)
-        self._real, kept = real, real & first
-        self._index = kept.cumsum(0) - 1
+        self._real = self._table[:, 0] != _NOWHERE
+        self._kept = self._real.clone()
+        self._kept[1:] &= (self._table[1:] != self._table[:-1]).any(1)
         self._at, self._found = _neighbours(self._table, offer)
-        self.sizes = torch.stack([kept.sum(), self._found.sum()])
+        self.sizes = torch.stack([self._kept.sum(), self._found.sum()])
 
     def finish(self, groups: int, matches: int) -> SignPairs:
         """The pair of layers with the offer taken in."""
-        place = torch.where(self._real, self._index, groups)
-        where = torch.empty_like(place)
-        where[self._order] = place
-        keys = self._table.new_empty(groups + 1, 2)
-        keys[place] = self._table
-        every, some = self._combined(where, groups)
+        if groups == len(self._table):
+            # Every input has a group of its own, which is how wide layers are: nothing to bring together.
+            place, where = None, torch.empty_like(self._order)
+            where[self._order] = torch.arange(groups, device=where.device)
+            keys = self._table
+            every, some = (
+                torch.cat([old, new])[self._order]
+                for old, new in ((self._pairs.every, self._offer.every), (self._pairs.some, self._offer.some))
+            )
+        else:
+            place = torch.where(self._real, self._kept.cumsum(0) - 1, groups)
+            where = torch.empty_like(place)
+            where[self._order] = place
+            keys = self._table.new_empty(groups + 1, 2)
+            keys[place] = self._table
+            every, some = self._combined(where, groups)
         shown = self._pairs.shown
         if matches:
             row, neuron = positions(self._found, matches)
-            one, other = where[len(self._pairs.keys) :][row], place[self._at[row, neuron]]
+            at = self._at[row, neuron]
+            one, other = where[len(self._pairs.keys) :][row], at if place is None else place[at]
             differs = (some[one] | some[other]) & ~(every[one] & every[other])
-            shown = shown | _gathered(differs, neuron, self._pairs)
+            # Look-ups compare first words only; the second settles it.
+            same = (self._table[at, 1] == self._offer.wanted(row, neuron)[:, 1])[:, None]
+            shown = shown | _gathered(differs * same, neuron, self._pairs)
         return SignPairs(keys[:groups], every[:groups], some[:groups], shown, self._pairs.next_width)
 
     def _combined(self, where: Tensor, groups: int) -> tuple[Tensor, Tensor]:
@@ -147,7 +169,7 @@ class Absorption:
 
 
 def newly_shown(pairs: SignPairs, offer: Offer) -> tuple[Tensor, Tensor, Tensor]:
-    """For each offer alone: where its neighbours are, whether they exist, and how many do."""
+    """For each offer alone: where its neighbours are, whether they may exist, and how many may."""
     at, found = _neighbours(pairs.keys, offer)
     return at, found, found.sum()
 
@@ -166,16 +188,17 @@ def count_newly_shown(pairs: SignPairs, offer: Offer, at: Tensor, found: Tensor,
     other = at[row, neuron]
     for part in blocks(matches, pairs.shown.shape[1], offer.keys.device):
         r, i, o = row[part], neuron[part], other[part]
-        differs = (some[r] | pairs.some[o]) & ~(every[r] & pairs.every[o]) & ~pairs.shown[i]
+        same = (pairs.keys[o, 1] == offer.wanted(r, i)[:, 1])[:, None]
+        differs = (some[r] | pairs.some[o]) & ~(every[r] & pairs.every[o]) & ~pairs.shown[i] & -same.long()
         counts.index_add_(0, r, count_bits(differs).sum(1))
     return counts
 
 
-def as_offer(layer: int, pairs: SignPairs, *, towards: int) -> Offer:
-    """The groups of another suite. Their signs are not kept, so each direction of flipping is tried."""
-    words = towards * neuron_words(layer, pairs.width, pairs.keys.device)
+def as_offer(layer: int, pairs: SignPairs, *, flipping: bool) -> Offer:
+    """The groups of another suite. Their signs are not kept, so both ways of flipping a neuron are tried."""
     everyone = torch.ones(len(pairs.keys), dtype=torch.bool, device=pairs.keys.device)
-    return Offer(pairs.keys, pairs.every, pairs.some, words.expand(len(pairs.keys), -1, -1), everyone)
+    signs = torch.full((len(pairs.keys), pairs.width), flipping, device=pairs.keys.device)
+    return Offer(layer, pairs.keys, pairs.every, pairs.some, signs, everyone)
 
 
 def positions(found: Bool[Tensor, "rows columns"], count: int) -> tuple[Tensor, Tensor]:
@@ -185,17 +208,21 @@ def positions(found: Bool[Tensor, "rows columns"], count: int) -> tuple[Tensor, 
 
 
 def _neighbours(table: Tensor, offer: Offer) -> tuple[Tensor, Tensor]:
-    """Per offer and neuron, where in the sorted table the group with that neuron flipped is, and if it is."""
-    shape = offer.flips.shape[:2]
-    at = torch.zeros(shape, dtype=torch.int64, device=table.device)
-    found = torch.zeros(shape, dtype=torch.bool, device=table.device)
+    """Per offer and neuron, where in the sorted table the group with that neuron flipped is, and if it is.
+
+    First words are compared only: a wrong match, by a collision of 64 bits, is sorted out where matches are used.
+    """
+    if len(table) and usable(table.device):
+        return find_flipped(table, offer.keys, offer.words, offer.signs, offer.valid)
+    at = torch.zeros(offer.signs.shape, dtype=torch.int64, device=table.device)
+    found = torch.zeros_like(offer.signs)
     if not len(table):
         return at, found
-    first = table[:, 0].contiguous()
-    for rows in blocks(shape[0], 4 * shape[1], table.device):
-        wanted = offer.keys[rows, None, :] + offer.flips[rows]
-        at[rows] = torch.searchsorted(first, wanted[..., 0].contiguous()).clamp_(max=len(table) - 1)
-        found[rows] = (table[at[rows]] == wanted).all(2) & offer.valid[rows, None]
+    first, words = table[:, 0].contiguous(), offer.words[:, 0]
+    for rows in blocks(len(at), 2 * at.shape[1], table.device):
+        wanted = offer.keys[rows, :1] + torch.where(offer.signs[rows], -words, words)
+        at[rows] = torch.searchsorted(first, wanted).clamp_(max=len(table) - 1)
+        found[rows] = (first[at[rows]] == wanted) & offer.valid[rows, None]
     return at, found
 
 

@@ -41,3 +41,163 @@ def stretched(
             moved = sigma + left[:, None] * right[None, :]
             total = tl.sum(tl.sum(tl.abs(moved) - before, axis=1), axis=0) * weight
             tl.store(partial + (layer.to(tl.int64) * tiles + tile) * inputs + candidate, total)
+
+
+@triton.jit
+def judge(tiles, layer_of, row_of, column_of, widths, starts, count, mean, values, partial, BLOCK: tl.constexpr):
+    """Of one tile, the sum of absolute entries if the input were taken: scatter + n/(n+1) d d^T."""
+    tile = tl.program_id(0)
+    layer, row, column = tl.load(layer_of + tile), tl.load(row_of + tile), tl.load(column_of + tile)
+    width, start = tl.load(widths + layer), tl.load(starts + layer)
+    left, right, weight = distances(row, column, width, start, mean, values, BLOCK)
+    n = tl.load(count + layer)
+    inside = tl.arange(0, BLOCK)
+    place = tile.to(tl.int64) * BLOCK * BLOCK + inside[:, None] * BLOCK + inside[None, :]
+    moved = tl.load(tiles + place) + (n / (n + 1)) * left[:, None] * right[None, :]
+    tl.store(partial + tile, tl.sum(tl.sum(tl.abs(moved), axis=1), axis=0) * weight)
+
+
+@triton.jit
+def weigh(first_tile, tile_count, widths, count, norm, partial, counts_here, gain, fresh_norm, BLOCK: tl.constexpr):
+    """Of one layer, what the input would gain it, from the tiles' sums."""
+    layer = tl.program_id(0)
+    first, tiles = tl.load(first_tile + layer), tl.load(tile_count + layer)
+    total = tl.zeros([BLOCK], dtype=tl.float64)
+    for start in range(0, tiles, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        total += tl.load(partial + first + at, mask=at < tiles, other=0.0)
+    after = tl.sum(total, axis=0)
+    n, width = tl.load(count + layer), tl.load(widths + layer).to(tl.float64)
+    change = (after / (n + 1) - tl.load(norm + layer) / n) / (width * width)
+    there = tl.load(counts_here + layer)
+    tl.store(gain + layer, tl.where(there != 0, change, 0.0))
+    tl.store(fresh_norm + layer, after)
+
+
+@triton.jit
+def take(
+    tiles,
+    layer_of,
+    row_of,
+    column_of,
+    widths,
+    starts,
+    count,
+    mean,
+    values,
+    gain,
+    counts_here,
+    min_gain,
+    layers,
+    GROWING: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LAYERS: tl.constexpr,
+):
+    """Add the input to one tile, if it is admitted and the layer takes it."""
+    tile = tl.program_id(0)
+    layer, row, column = tl.load(layer_of + tile), tl.load(row_of + tile), tl.load(column_of + tile)
+    if taken(gain, counts_here, layer, min_gain, layers, GROWING, LAYERS):
+        width, start = tl.load(widths + layer), tl.load(starts + layer)
+        left, right, _ = distances(row, column, width, start, mean, values, BLOCK)
+        n = tl.load(count + layer)
+        inside = tl.arange(0, BLOCK)
+        place = tile.to(tl.int64) * BLOCK * BLOCK + inside[:, None] * BLOCK + inside[None, :]
+        tl.store(tiles + place, tl.load(tiles + place) + (n / (n + 1)) * left[:, None] * right[None, :])
+
+
+@triton.jit
+def settle(
+    widths,
+    starts,
+    count,
+    mean,
+    values,
+    norm,
+    fresh_norm,
+    gain,
+    counts_here,
+    admitted,
+    min_gain,
+    layers,
+    GROWING: tl.constexpr,
+    BLOCK: tl.constexpr,
+    LAYERS: tl.constexpr,
+):
+    """Of one layer, move mean, count and norm on if it takes the input; the first layer notes the admission."""
+    layer = tl.program_id(0)
+    if layer == 0:
+        tl.store(admitted, (total_gain(gain, layers, GROWING, LAYERS) > tl.load(min_gain)).to(tl.int8))
+    if taken(gain, counts_here, layer, min_gain, layers, GROWING, LAYERS):
+        n, width, start = tl.load(count + layer), tl.load(widths + layer), tl.load(starts + layer)
+        for first in range(0, width, BLOCK):
+            at = first + tl.arange(0, BLOCK)
+            here = at < width
+            old = tl.load(mean + start + at, mask=here, other=0.0)
+            new = tl.load(values + start + at, mask=here, other=0.0)
+            tl.store(mean + start + at, old + (new - old) / (n + 1), mask=here)
+        tl.store(norm + layer, tl.load(fresh_norm + layer))
+        tl.store(count + layer, n + 1)
+
+
+@triton.jit
+def distances(row, column, width, start, mean, values, BLOCK: tl.constexpr):
+    """The input's distance from the mean along a tile's rows and columns, and how often the tile counts."""
+    i, j = row * BLOCK + tl.arange(0, BLOCK), column * BLOCK + tl.arange(0, BLOCK)
+    up, along = i < width, j < width
+    left = tl.load(values + start + i, mask=up, other=0.0) - tl.load(mean + start + i, mask=up, other=0.0)
+    right = tl.load(values + start + j, mask=along, other=0.0) - tl.load(mean + start + j, mask=along, other=0.0)
+    return left, right, tl.where(row == column, 1.0, 2.0)
+
+
+@triton.jit
+def total_gain(gain, layers, GROWING: tl.constexpr, LAYERS: tl.constexpr):
+    """The input's gain over all layers; under the growing rule losses do not count."""
+    at = tl.arange(0, LAYERS)
+    every = tl.load(gain + at, mask=at < layers, other=0.0)
+    if GROWING:
+        every = tl.where(every > 0, every, 0.0)
+    return tl.sum(every, axis=0)
+
+
+@triton.jit
+def taken(gain, counts_here, layer, min_gain, layers, GROWING: tl.constexpr, LAYERS: tl.constexpr):
+    """Whether the layer takes the input."""
+    takes = (total_gain(gain, layers, GROWING, LAYERS) > tl.load(min_gain)) & (tl.load(counts_here + layer) != 0)
+    if GROWING:
+        takes = takes & (tl.load(gain + layer) > 0)
+    return takes
+
+
+@triton.jit
+def row_means(values, means, rows, length, ROWS: tl.constexpr, LENGTH: tl.constexpr):
+    """Means of a few rows of a contiguous matrix, added up in float32."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    total = tl.zeros([ROWS, LENGTH], dtype=tl.float32)
+    for start in range(0, length, LENGTH):
+        column = start + tl.arange(0, LENGTH)
+        inside = (row < rows)[:, None] & (column < length)[None, :]
+        place = values + row[:, None] * length + column[None, :]
+        total += tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    tl.store(means + row, tl.sum(total, axis=1) / length, mask=row < rows)
+
+
+@triton.jit
+def find_flipped(table, entries, keys, words, signs, valid, at, found, width, STEPS: tl.constexpr, BLOCK: tl.constexpr):
+    """For one input and some neurons, where the key with that neuron's sign flipped stands in a sorted table."""
+    row = tl.program_id(0).to(tl.int64)
+    neuron = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = neuron < width
+    word = tl.load(words + 2 * neuron, mask=inside, other=0)
+    positive = tl.load(signs + row * width + neuron, mask=inside, other=0)
+    wanted = tl.load(keys + 2 * row) + tl.where(positive != 0, -word, word)
+    low = tl.zeros([BLOCK], dtype=tl.int32)
+    high = tl.zeros([BLOCK], dtype=tl.int32) + entries
+    for _ in range(STEPS):
+        middle = (low + high) // 2
+        less = (tl.load(table + 2 * middle.to(tl.int64), mask=middle < entries, other=0) < wanted) & (low < high)
+        low = tl.where(less, middle + 1, low)
+        high = tl.where(less, high, middle)
+    there = low < entries
+    match = there & (tl.load(table + 2 * low.to(tl.int64), mask=there, other=0) == wanted) & (tl.load(valid + row) != 0)
+    tl.store(at + row * width + neuron, tl.where(there, low, 0), mask=inside)
+    tl.store(found + row * width + neuron, match.to(tl.int8), mask=inside)

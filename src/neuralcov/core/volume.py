@@ -55,9 +55,17 @@ class Yardstick(Record):
         """A log-determinant ratio in bits per neuron."""
         return log_ratio / (self.mean.shape[1] * math.log(2))
 
+    @cached_property
+    def _whitening(self) -> Float[Tensor, "layers width width"]:
+        """Inverse of the factor, transposed: a product with it is several times faster than solving."""
+        identity = torch.eye(self.mean.shape[1], dtype=torch.float64, device=self.mean.device)
+        inverse: Tensor = torch.linalg.solve_triangular(self.factor, identity.expand_as(self.factor), upper=False)
+        return inverse.mT
+
     def squared_lengths(self, stack: Stack) -> Float[Tensor, "batch layers"]:
         """Squared whitened distance of every input from the training mean, per layer."""
-        return _whitened_squares(self.factor, stack.values.double() - self.mean)
+        apart = (stack.values.double() - self.mean).transpose(0, 1)
+        return torch.bmm(apart, self._whitening).square().sum(2).T
 
 
 def volume(yardstick: Yardstick, suite: Moments) -> Float[Tensor, "layers"]:

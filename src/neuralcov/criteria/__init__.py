@@ -9,11 +9,12 @@ from neuralcov.criteria.mdsc import MDSC
 from neuralcov.criteria.nbc import NBC
 from neuralcov.criteria.nc import NC
 from neuralcov.criteria.nlc import NLC
+from neuralcov.criteria.npc import NPC
 from neuralcov.criteria.snac import SNAC
 from neuralcov.criteria.ss import SS
 from neuralcov.criteria.tknc import TKNC
 from neuralcov.criteria.tknp import TKNP
 
-ALL = (NC, KMNC, NBC, SNAC, TKNC, TKNP, SS, CC, LSC, DSC, MDSC, NLC, LVC)
+ALL = (NC, KMNC, NBC, SNAC, TKNC, TKNP, SS, CC, LSC, DSC, MDSC, NPC, NLC, LVC)
 
-__all__ = ["ALL", "CC", "DSC", "KMNC", "LSC", "LVC", "MDSC", "NBC", "NC", "NLC", "SNAC", "SS", "TKNC", "TKNP"]
+__all__ = ["ALL", "CC", "DSC", "KMNC", "LSC", "LVC", "MDSC", "NBC", "NC", "NLC", "NPC", "SNAC", "SS", "TKNC", "TKNP"]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neuralcov.core import checks
 from neuralcov.core.activations import Activations, Stack
+from neuralcov.core.admission import admit_one_by_one
 from neuralcov.core.criterion import (
     MERGE_EXACT,
     NEVER_FALLS,
@@ -24,6 +25,7 @@ from neuralcov.core.criterion import (
     widths_of,
 )
 from neuralcov.core.errors import MemoryBudgetError
+from neuralcov.core.kernels import usable
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.moments import Moments, empty_moments
 from neuralcov.core.records import Record
@@ -160,9 +162,19 @@ class NLC(Criterion[NLCState]):
     def admit(
         self, state: NLCState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
     ) -> tuple[Bool[Tensor, "batch"], NLCState]:
-        """In order, inputs by which some layer grows. Under the growing rule observing alone tells."""
-        if self.rule != "growing" or min_gain > 0 or self.classes is not None or self._has_empty_layers(state):
+        """In order, inputs by which the value grows."""
+        entry = state.classes[0]
+        if self.classes is not None or entry is None or _has_empty_layers(entry):
             return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
+        if usable(batch.device):
+            growing = self.rule == "growing"
+            moments = tuple(group.moments for group in entry)
+            taken, moved, spreads = admit_one_by_one(moments, batch, growing=growing, min_gain=min_gain)
+            groups = tuple(LayerSpread(m, s if growing else None) for m, s in zip(moved, spreads, strict=True))
+            return taken, NLCState(counted(state.counts, taken), state.widths, (groups,))
+        if self.rule != "growing" or min_gain > 0:
+            return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
+        # Under the growing rule, observing tells whether an input gains, and changes nothing if it does not.
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         before = state
         for index in range(batch.size):
@@ -170,11 +182,6 @@ class NLC(Criterion[NLCState]):
             taken[index] = self.value(after) > self.value(state)
             state = after
         return taken, NLCState(counted(before.counts, taken), state.widths, state.classes)
-
-    def _has_empty_layers(self, state: NLCState) -> bool:
-        """Whether some layer would take its first input whatever it gains."""
-        entry = state.classes[0]
-        return entry is None or any(bool((group.moments.count == 0).any()) for group in entry)
 
     def _gain_of(self, entry: Entry | None, batch: Activations) -> Tensor:
         gains = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
@@ -213,6 +220,11 @@ def _nothing(layout: Layout, rule: str) -> Entry:
     """Spreads of no input. Only the growing rule compares at every batch and so carries them along."""
     carried = rule == "growing"
     return tuple(LayerSpread(m, torch.zeros_like(m.count) if carried else None) for m in empty_moments(layout))
+
+
+def _has_empty_layers(entry: Entry) -> bool:
+    """Whether some layer would take its first input whatever it gains."""
+    return any(bool((group.moments.count == 0).any()) for group in entry)
 
 
 def _spread(group: LayerSpread) -> Tensor:

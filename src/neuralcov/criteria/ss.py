@@ -71,8 +71,8 @@ class SS(Criterion[SSState]):
     def merge(self, a: SSState, b: SSState) -> SSState:
         """Groups of both, with what they show together."""
         pairs, shown = a.pairs, [x.shown | y.shown for x, y in zip(a.pairs, b.pairs, strict=True)]
-        for towards in (1, -1):
-            pairs = _absorbed(pairs, [as_offer(k, theirs, towards=towards) for k, theirs in enumerate(b.pairs)])
+        for flipping in (True, False):
+            pairs = _absorbed(pairs, [as_offer(k, theirs, flipping=flipping) for k, theirs in enumerate(b.pairs)])
         joined = tuple(
             SignPairs(p.keys, p.every, p.some, p.shown | s, p.next_width) for p, s in zip(pairs, shown, strict=True)
         )

@@ -68,6 +68,11 @@ def kind_of(module: nn.Module) -> Kind:
     return Kind()
 
 
+def multiplies_by_weights(module: nn.Module) -> bool:
+    """Whether a batch norm right behind a module can be folded into its weights."""
+    return isinstance(module, (nn.Linear, _ConvNd))
+
+
 def static_width(module: nn.Module) -> int | None:
     """The neurons of a module where its own attributes tell, before it was ever run."""
     for attribute in ("out_features", "out_channels", "embed_dim"):

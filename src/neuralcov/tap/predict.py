@@ -12,10 +12,15 @@ from neuralcov.core.shapes import Int
 from neuralcov.tap.inputs import first_tensor
 
 
-def predicted_classes(output: Any, size: int) -> Int[Tensor, "batch"]:
-    """Of ``.logits`` or the first tensor: the argmax of (B, C), the lowest index on ties; > 0 of (B,) or (B, 1)."""
+def scores_of(output: Any) -> Tensor | None:
+    """What classes are read off: ``.logits`` or the first tensor."""
     logits = getattr(output, "logits", None)
-    scores = logits if isinstance(logits, Tensor) else first_tensor(output)
+    return logits if isinstance(logits, Tensor) else first_tensor(output)
+
+
+def predicted_classes(output: Any, size: int) -> Int[Tensor, "batch"]:
+    """Of the scores: the argmax of (B, C), the lowest index on ties; > 0 of (B,) or (B, 1)."""
+    scores = scores_of(output)
     if scores is not None and scores.dim() >= 1 and scores.shape[0] == size:
         if scores.dim() == 2 and scores.shape[1] >= 2:
             return scores.detach().argmax(1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -15,11 +15,13 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.tap.inputs import Batch, batch_size, call, first_tensor, padding_mask, to_device
-from neuralcov.tap.kinds import Kind, kind_of, static_width
-from neuralcov.tap.predict import checked_classes, predicted_classes
+from neuralcov.tap.kinds import Kind, kind_of, multiplies_by_weights, static_width
+from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
 from neuralcov.tap.preserve import original_module, preserved
 from neuralcov.tap.reduce import to_neurons
+from neuralcov.tap.relevance import layer_relevance, relevance_tape
 from neuralcov.tap.select import LayerChoice, choose_layers
+from neuralcov.tap.tape import Tape
 
 
 @dataclass
@@ -31,6 +33,7 @@ class _Recording:
     layers: dict[str, Tensor] = field(default_factory=dict)
     present: dict[str, Tensor] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
+    tape: Tape | None = None
 
 
 class Tap:
@@ -60,6 +63,7 @@ class Tap:
             raise InputError(f"steps={steps}: expected at least 1")
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
+        self._cells = [name for name, module in self.chosen.items() if kind_of(module).cell]
         self.batch_axis = batch_axis
         self._predict = predict
         self._device = None if device is None else torch.device(device)
@@ -106,8 +110,16 @@ class Tap:
             for handle in handles:
                 handle.remove()
 
-    def run(self, batch: Batch, *, lengths: Any = None, predictions: bool = False) -> tuple[Activations, Any]:
+    def run(
+        self, batch: Batch, *, lengths: Any = None, predictions: bool = False, relevance: bool = False
+    ) -> tuple[Activations, Any]:
         """Run the model on one batch, within a block of its own if none is open.
+
+        Args:
+            batch: inputs, and labels where known.
+            lengths: time steps of each input, where shorter ones are padded.
+            predictions: whether to read off the classes the model chose.
+            relevance: whether to follow the logit of the chosen class back to every layer.
 
         Returns the activations and the model's output.
         """
@@ -116,21 +128,54 @@ class Tap:
         if batch.labels is not None and batch.labels.shape[0] != size:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
         recording = _Recording(size, padding_mask(inputs, lengths, size))
-        with self.open(), torch.no_grad():
-            self._recording = recording
-            try:
-                output = call(self.model, inputs)
-            finally:
-                self._recording = None
-        self._complete(recording)
+        if relevance:
+            self._refuse_recurrent()
+            recording.tape = relevance_tape(self.model)
+        # Relevance is handed back by autograd, which tensors of inference mode take no part in.
+        grad_mode = torch.inference_mode(False) if relevance else nullcontext()
+        with grad_mode:
+            with self.open(), torch.no_grad():
+                self._recording = recording
+                try:
+                    with recording.tape or nullcontext():
+                        output = call(self.model, inputs)
+                finally:
+                    self._recording = None
+            self._complete(recording)
+            classes = self._classes(output, size) if predictions or relevance else None
+            explained = None if classes is None else self._explain(recording, output, classes)
         home = next(iter(recording.layers.values())).device
         activations = Activations(
             layers=recording.layers,
             labels=None if batch.labels is None else batch.labels.to(home),
-            predictions=self._classes(output, size).to(home) if predictions else None,
+            predictions=None if classes is None else classes.to(home),
+            relevance=explained,
             present=recording.present,
         )
         return activations, output
+
+    def _explain(self, recording: _Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
+        """The relevance of every layer's neurons, if it was asked for."""
+        scores = scores_of(output)
+        if recording.tape is None or scores is None:
+            return None
+
+        def reduce(layer: str, relevance: Tensor) -> Tensor:
+            return to_neurons(relevance, recording.size, kind_of(self._module(layer)), layer, total=True)
+
+        return layer_relevance(recording.tape, scores, classes, reduce)
+
+    def _module(self, layer: str) -> nn.Module:
+        """The module behind a layer: ``fc`` for its second call, ``fc#1``."""
+        return self.chosen[layer] if layer in self.chosen else self.chosen[layer.rpartition("#")[0]]
+
+    def _refuse_recurrent(self) -> None:
+        for name, module in self.chosen.items():
+            if kind_of(module).recurrent or kind_of(module).cell:
+                raise LayerError(
+                    f"layer {name!r} is recurrent ({type(module).__name__}), for which there is no relevance rule: "
+                    f"leave it out, for example with layers='!{name}', or leave NPC out"
+                )
 
     def _classes(self, output: Any, size: int) -> Tensor:
         if self._predict is not None:
@@ -150,7 +195,12 @@ class Tap:
         tensor = first_tensor(output)
         if tensor is None:
             raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
-        recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.mask)
+        if recording.tape is None:
+            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.mask)
+            return
+        with recording.tape.paused():
+            recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
+            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.mask)
 
     def _record_steps(self, recording: _Recording, layer: str, kind: Kind, output: Any) -> None:
         """Unroll a recurrent module: every time step is a layer of its own."""
@@ -194,9 +244,8 @@ class Tap:
                 + (f" (nor did {len(silent) - 1} more)" if len(silent) > 1 else "")
                 + f"; leave it out, for example with layers='!{silent[0]}'"
             )
-        for name, module in self.chosen.items():
-            if kind_of(module).cell:
-                self._complete_cell(recording, name)
+        for name in self._cells:
+            self._complete_cell(recording, name)
 
     def _complete_cell(self, recording: _Recording, name: str) -> None:
         made = recording.calls[name]

@@ -57,10 +57,13 @@ def random_batch(
         values = spread * torch.randn(size, width, generator=generator)
         layers[f"layer{index}"] = _flavoured(values, flavour, last=index == len(widths) - 1)
     classes = torch.arange(size) % CLASSES
+    labels, predictions = (classes[torch.randperm(size, generator=generator)] for _ in range(2))
+    # Training data of which nothing is classified correctly teaches no path.
+    predictions[:1] = labels[:1]
     return Activations(
         layers=layers,
-        labels=classes[torch.randperm(size, generator=generator)],
-        predictions=classes[torch.randperm(size, generator=generator)],
+        labels=labels,
+        predictions=predictions,
         relevance={name: torch.rand(values.shape, generator=generator) - 0.2 for name, values in layers.items()},
     )
 

@@ -48,7 +48,12 @@ def check_criterion(criterion: Criterion[Any], *, examples: int = 20, device: to
     for law in LAWS:
         _try(law, criterion, examples)
     if torch.device(device).type != "cpu":
-        _try(lambda case: _law_devices_agree(case, device), criterion, examples)
+        check_devices(criterion, device, examples=examples)
+
+
+def check_devices(criterion: Criterion[Any], device: torch.device | str, *, examples: int = 20) -> None:
+    """Check that value and gains of ``criterion`` on ``device`` are those on the CPU."""
+    _try(lambda case: _law_devices_agree(case, device), criterion, examples)
 
 
 def _try(law: Law, criterion: Criterion[Any], examples: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import lzma
@@ -18,7 +19,16 @@ from neuralcov.core.errors import DataError
 
 # No single file of a package we fetch comes near this; more is an archive made to fill a disk.
 _LARGEST = 1 << 30
-_DAMAGE = (tarfile.TarError, zipfile.BadZipFile, lzma.LZMAError, zlib.error, EOFError, ValueError, NotImplementedError)
+_DAMAGE = (
+    tarfile.TarError,
+    gzip.BadGzipFile,
+    zipfile.BadZipFile,
+    lzma.LZMAError,
+    zlib.error,
+    EOFError,
+    ValueError,
+    NotImplementedError,
+)
 _AR_MAGIC = b"!<arch>\n"
 
 
@@ -75,6 +85,9 @@ def _opened(archive: Path) -> Iterator[_Opened]:
         else:
             tarred = stack.enter_context(tarfile.open(archive))
         entries = {_plain(entry.name): entry for entry in tarred.getmembers()}
+        # To the very end, where the checksum stands that tells a damaged archive.
+        while tarred.fileobj is not None and tarred.fileobj.read(1 << 20):
+            pass
         yield frozenset(entries), lambda name: _regular(archive, tarred, entries[name])
 
 

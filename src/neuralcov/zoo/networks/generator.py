@@ -129,7 +129,7 @@ class Discriminator(nn.Module):
             features = block(features)
         with torch.autocast(images.device.type, enabled=False):
             # Sums over positions and channels, on which the loss hinges, in full precision.
-            features = functional.relu(features.float()).sum((2, 3))
+            features = functional.relu(features.to(self.linear.weight.dtype)).sum((2, 3))
             return cast(Tensor, self.linear(features)[:, 0] + (self.classes(labels) * features).sum(1))
 
 

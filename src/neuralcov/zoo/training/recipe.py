@@ -75,19 +75,20 @@ _IMAGES = Recipe(
     crop=4,
     flip=True,
     cutout=8,
+    clip=5.0,
 )
 _NET = Recipe(kind="classify", data="mnist", epochs=15, batch_size=256, learning_rate=2e-3, optimiser="adam")
 
 RECIPES: dict[str, Recipe] = {
     "resnet50": _IMAGES,
-    "vgg16_bn": replace(_IMAGES, learning_rate=0.2, epochs=50),
-    "mobilenet_v2": replace(_IMAGES, weight_decay=3e-4, epochs=50),
+    "vgg16_bn": replace(_IMAGES, learning_rate=0.15, epochs=50),
+    "mobilenet_v2": replace(_IMAGES, learning_rate=0.3, weight_decay=3e-4, epochs=50),
     "lstm": Recipe(
         kind="classify",
         data="imdb",
-        epochs=8,
+        epochs=6,
         batch_size=128,
-        learning_rate=3e-3,
+        learning_rate=2e-3,
         optimiser="adam",
         weight_decay=0.01,
         word_dropout=0.1,

@@ -141,6 +141,10 @@ def write_weights(network: nn.Module, output: Path, *, half: bool = False) -> st
     state = {name: _storable(value, half) for name, value in network.state_dict().items()}
     unfinished = output.with_name(output.name + ".unfinished")
     save_file(state, unfinished)
+    # safetensors makes files that nobody else may read.
+    mask = os.umask(0)
+    os.umask(mask)
+    unfinished.chmod(0o666 & ~mask)
     os.replace(unfinished, output)
     return sha256_of(output)
 

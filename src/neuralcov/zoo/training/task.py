@@ -53,9 +53,9 @@ def placed(network: Network, device: torch.device) -> Network:
     return cast(Network, moved)
 
 
-def mixed_precision(device: torch.device) -> AbstractContextManager[Any]:
-    """bfloat16 on a GPU, where it is fast; full precision elsewhere."""
-    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")
+def mixed_precision(device: torch.device, wanted: bool = True) -> AbstractContextManager[Any]:
+    """bfloat16 on a GPU, where it is fast; full precision elsewhere, or where it is not wanted."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=wanted and device.type == "cuda")
 
 
 def optimiser_for(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
