@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -45,8 +46,11 @@ class PixelRule:
         if change.dim() > 2:
             change = change.amax(1)
         change = change.flatten(1)
-        changed = (change > 0).sum(1)
-        return (changed < self.alpha * change.shape[1]) | (change.amax(1) < self.beta * self.range)
+        few, little = self.alpha * change.shape[1], self.beta * self.range
+        if not change.is_floating_point():
+            # Whole numbers are below a limit if they are below its ceiling, which no rounding of the limit can change.
+            little = math.ceil(little)
+        return ((change > 0).sum(1) < math.ceil(few)) | (change.amax(1) < little)
 
     def identity(self) -> dict[str, Any]:
         """Plain data."""

@@ -68,8 +68,11 @@ def naturalness(
 
 
 def _run(network: Features, images: Tensor, batch: int) -> Tensor:
-    """What a network makes of images, in float64: the score's logarithms underflow in float32."""
-    found = [network(_pixels(part)).double() for part in torch.split(images, batch)]
+    """What a network makes of images, on the CPU and in float64.
+
+    The score's logarithms underflow in float32, and not every device can do the distance's eigenvalues.
+    """
+    found = [network(_pixels(part)).cpu().double() for part in torch.split(images, batch)]
     if found and found[0].dim() != 2:
         raise InputError(f"features of shape {tuple(found[0].shape)}: expected (images, features)")
     return torch.cat(found) if found else torch.zeros(0, 0)
@@ -89,7 +92,7 @@ def _inception_score(logits: Tensor, splits: int, seed: int) -> tuple[float | No
 
 def _frechet_distance(ours: Tensor, theirs: Tensor) -> float | None:
     given = _Given(ours.shape[1])
-    metric = _torchmetrics("fid").FrechetInceptionDistance(feature=given, normalize=True).to(ours.device)
+    metric = _torchmetrics("fid").FrechetInceptionDistance(feature=given, normalize=True)
     metric.update(theirs, real=True)
     metric.update(ours, real=False)
     return _number(metric.compute())

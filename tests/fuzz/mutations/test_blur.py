@@ -10,7 +10,7 @@ from scipy import ndimage
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz import Blur, image_mutations
 from neuralcov.fuzz.mutations import Draw
-from neuralcov.fuzz.mutations.blur import COLOUR_WIDTH, DISTANCE_WIDTH, bilateral, median, smoothed
+from neuralcov.fuzz.mutations.blur import COLOUR_WIDTH, DISTANCE_WIDTH, bilateral, median, smoothed, window_weights
 
 
 def plain(image, kind, size):
@@ -57,11 +57,11 @@ def test_against_kornia():
     kornia = pytest.importorskip("kornia")
     images = torch.rand(4, 3, 20, 20, generator=torch.Generator().manual_seed(0))
     filters = kornia.filters
-    found = smoothed(images, [("box", 5)] * 4)
+    found = smoothed(images, window_weights([("box", 5)] * 4))
     torch.testing.assert_close(found, filters.box_blur(images, 5, border_type="replicate"), atol=1e-6, rtol=0)
     sigma = 0.3 * (2 - 1) + 0.8
     wanted = filters.gaussian_blur2d(images, 5, (sigma, sigma), border_type="replicate")
-    torch.testing.assert_close(smoothed(images, [("gaussian", 5)] * 4), wanted, atol=1e-6, rtol=0)
+    torch.testing.assert_close(smoothed(images, window_weights([("gaussian", 5)] * 4)), wanted, atol=1e-6, rtol=0)
     inner = (..., slice(2, -2), slice(2, -2))  # kornia continues medians with zeros
     torch.testing.assert_close(median(images, 5)[inner], filters.median_blur(images, 5)[inner])
     wanted = filters.bilateral_blur(images, 5, COLOUR_WIDTH, (DISTANCE_WIDTH, DISTANCE_WIDTH), border_type="replicate")

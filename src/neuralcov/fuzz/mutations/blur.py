@@ -19,6 +19,7 @@ Kind = tuple[str, int]
 COLOUR_WIDTH = 75 / 255
 DISTANCE_WIDTH = 75.0
 _BYTES_AT_ONCE = 256 << 20
+_LINEAR = ("box", "gaussian")
 
 
 class Blur(ListedMutation):
@@ -37,28 +38,40 @@ class Blur(ListedMutation):
                     "an odd number unless it is a box"
                 )
         super().__init__("blur", kinds, geometric=False)
+        self._linear = np.array([kind in _LINEAR for kind, _ in kinds])
+        self._weights = window_weights(kinds)
 
     def apply(self, batch: Tensor, draw: Draw) -> Tensor:
         """Boxes and Gaussians together, as weights along both axes; medians and bilateral filters by size."""
         result = torch.empty_like(batch)
-        kinds = [self.parameters[setting] for setting in draw.setting]
-        linear = [row for row, (kind, _) in enumerate(kinds) if kind in ("box", "gaussian")]
-        if linear:
-            result[linear] = smoothed(batch[linear], [kinds[row] for row in linear])
-        filters: dict[str, Callable[[Tensor, int], Tensor]] = {"median": median, "bilateral": bilateral}
-        for kind, size in sorted({entry for entry in kinds if entry[0] in filters}):
-            rows = [row for row, entry in enumerate(kinds) if entry == (kind, size)]
-            result[rows] = filters[kind](batch[rows], size)
+        linear = np.flatnonzero(self._linear[draw.setting])
+        if len(linear):
+            where = torch.from_numpy(linear).to(batch.device, non_blocking=True)
+            result[where] = smoothed(batch[where], self._weights[draw.setting[linear]])
+        for setting in np.unique(draw.setting[~self._linear[draw.setting]]):
+            kind, size = self.parameters[setting]
+            where = torch.from_numpy(np.flatnonzero(draw.setting == setting)).to(batch.device, non_blocking=True)
+            result[where] = (median if kind == "median" else bilateral)(batch[where], size)
         return result
 
 
-def smoothed(images: Tensor, kinds: Sequence[Kind]) -> Tensor:
-    """Every picture blurred by its own box or Gaussian: weights along the rows, then along the columns."""
-    before = max(size // 2 for _, size in kinds)
-    after = max((size - 1) // 2 for _, size in kinds)
-    weights = np.zeros((len(kinds), before + after + 1), dtype=np.float32)
+def window_weights(kinds: Sequence[Kind]) -> np.ndarray:
+    """``(kinds, window)``: weights along one axis, in windows of the same size whose middle is the pixel itself.
+
+    >>> window_weights([("box", 2), ("gaussian", 3), ("median", 3)]).astype(float).round(2).tolist()
+    [[0.5, 0.5, 0.0], [0.24, 0.52, 0.24], [0.0, 0.0, 0.0]]
+    """
+    reach = max((size // 2 for kind, size in kinds if kind in _LINEAR), default=0)
+    weights = np.zeros((len(kinds), 2 * reach + 1), dtype=np.float32)
     for row, (kind, size) in enumerate(kinds):
-        weights[row, before - size // 2 : before - size // 2 + size] = kernel(kind, size)
+        if kind in _LINEAR:
+            weights[row, reach - size // 2 : reach - size // 2 + size] = kernel(kind, size)
+    return weights
+
+
+def smoothed(images: Tensor, weights: np.ndarray) -> Tensor:
+    """Every picture blurred by its own weights, along the rows and then along the columns."""
+    before = after = weights.shape[1] // 2
     per_image = torch.from_numpy(weights).to(images.device, non_blocking=True)[:, :, None, None, None]
     for axis in (3, 2):
         around = (before, after, 0, 0) if axis == 3 else (0, 0, before, after)

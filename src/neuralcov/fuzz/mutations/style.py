@@ -63,15 +63,15 @@ class Stylise(ListedMutation):
         pairs = [(name, strength) for name in styles for strength in strengths]
         super().__init__("style", pairs, geometric=geometric)
         self.encoder, self.decoder, self.side = encoder, decoder, side
-        self.styles = dict(styles)
+        self.styles, self.strengths = dict(styles), tuple(strengths)
         self._moments: tuple[Tensor, Tensor] | None = None
 
     def apply(self, batch: Tensor, draw: Draw) -> Tensor:
         """Every picture in its own style, at its own strength."""
-        names = list(self.styles)
-        chosen = [self.parameters[setting] for setting in draw.setting]
-        which = torch.tensor([names.index(name) for name, _ in chosen]).to(batch.device, non_blocking=True)
-        strength = torch.tensor([part for _, part in chosen]).to(batch.device, non_blocking=True)[:, None, None, None]
+        style, part = np.divmod(draw.setting, len(self.strengths))
+        which = torch.from_numpy(style).to(batch.device, non_blocking=True)
+        strengths = np.array(self.strengths, dtype=np.float32)[part]
+        strength = torch.from_numpy(strengths).to(batch.device, non_blocking=True)[:, None, None, None]
         wanted_mean, wanted_deviation = (moment[which] for moment in self._style_moments(batch.device))
         height, width = batch.shape[2:]
         with torch.no_grad():
