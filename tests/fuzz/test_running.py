@@ -107,7 +107,8 @@ def test_a_long_call_without_an_alarm_is_noticed_at_its_end(monkeypatch):
 
 def test_batches_joined_are_the_batch():
     torch.manual_seed(0)
-    coverage = nc.Coverage(nn.LSTM(3, 4, batch_first=True), [nc.NLC()], steps=5, predict=lambda out: out[0][:, 0, 0].long())
+    lstm = nn.LSTM(3, 4, batch_first=True)
+    coverage = nc.Coverage(lstm, [nc.NLC()], steps=5, predict=lambda out: out[0][:, 0, 0].long())
     inputs = torch.rand(6, 5, 3)
     lengths = torch.tensor([5, 2, 3, 5, 5, 4])
     whole, _ = coverage.run(inputs, torch.arange(6), lengths=lengths)

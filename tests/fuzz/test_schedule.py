@@ -24,8 +24,8 @@ def test_weights_are_deephunters():
 
 def test_the_last_chance_is_still_a_seed():
     for kind in ("uniform", "fresh"):
-        picks = np.zeros(3, dtype=int)
-        assert Schedule(kind).sample(picks, np.array([True, True, False]), np.array([np.nextafter(1, 0)])).tolist() == [1]
+        picks, usable = np.zeros(3, dtype=int), np.array([True, True, False])
+        assert Schedule(kind).sample(picks, usable, np.array([np.nextafter(1, 0)])).tolist() == [1]
 
 
 def test_wrong_settings():

@@ -62,6 +62,8 @@ class Rules:
             raise InputError(f"tries={self.tries}: expected at most {np.iinfo(np.int16).max}")
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed={self.seed}: expected a number from 0 to 2**63 - 1")
+        if not self.min_gain >= 0:
+            raise InputError(f"min_gain={self.min_gain}: expected a number of at least 0")
         if self.refresh is not None and self.refresh < 1:
             raise InputError(f"refresh={self.refresh}: expected at least 1, or None for once per wave")
         if self.time_limit is not None and self.time_limit <= 0:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from neuralcov.core.errors import InputError
-from neuralcov.fuzz import mutation
+from neuralcov.fuzz import kornia_mutation, mutation
 from neuralcov.fuzz.mutations import Draw, ListedMutation
 
 
@@ -61,3 +61,21 @@ def test_settings_are_drawn_evenly():
     chances = (np.arange(1000) + 0.5) / 1000
     assert np.bincount(listed.choose(chances)).tolist() == [200] * 5
     assert listed.choose(np.array([0.0, np.nextafter(1, 0)])).tolist() == [0, 4]
+
+
+def test_augmentations_of_kornia():
+    augmentation = pytest.importorskip("kornia.augmentation")
+    turned = kornia_mutation(augmentation.RandomRotation(30.0, p=1.0))
+    noisy = kornia_mutation(augmentation.RandomGaussianNoise(std=0.1, p=1.0))
+    assert (turned.name, turned.geometric, noisy.geometric) == ("RandomRotation", True, False)
+    images = torch.rand(5, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    before = torch.random.get_rng_state()
+    for found in (turned, noisy):
+        setting = found.choose(np.full(5, 0.4))
+        together = found.apply(images, Draw.of_batch(setting))
+        assert not torch.equal(together, images)
+        alone = found.apply(images[3:4], Draw(setting[3:4], np.array([3]), np.array([5])))
+        torch.testing.assert_close(alone[0], together[3])
+    assert torch.equal(torch.random.get_rng_state(), before)
+    with pytest.raises(InputError, match="expected an augmentation of kornia"):
+        kornia_mutation(torch.nn.Identity())

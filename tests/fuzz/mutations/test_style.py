@@ -1,4 +1,4 @@
-"""Stylising against a transcription of AdaIN for one picture, with small networks; with the published ones where here."""
+"""Stylising against a transcription of AdaIN for one picture: with small networks, and the published ones if here."""
 
 import numpy as np
 import pytest
@@ -90,5 +90,7 @@ def test_the_published_networks_agree_with_their_own_forward_pass():
     mutation = Stylise(network.encoder, network.decoder, styles, strengths=(0.6,), side=64)
     found = mutation.apply(images, Draw.of_batch(np.array([0, 3])))
     with torch.no_grad():
-        wanted = [network(images[row : row + 1], styles[name][None], 0.6) for row, name in enumerate(("bricks", "waves"))]
+        wanted = [
+            network(images[row : row + 1], styles[name][None], 0.6) for row, name in enumerate(("bricks", "waves"))
+        ]
     torch.testing.assert_close(found, torch.cat(wanted), atol=1e-4, rtol=0)

@@ -9,6 +9,7 @@ from torch import Tensor
 from neuralcov.fuzz.mutations.affine import Affine, Rotation, scaling, shear, translation
 from neuralcov.fuzz.mutations.blur import Blur
 from neuralcov.fuzz.mutations.colour import Brightness, Contrast
+from neuralcov.fuzz.mutations.from_kornia import kornia_mutation
 from neuralcov.fuzz.mutations.mutation import Draw, FunctionMutation, ListedMutation, Mutation, mutation
 from neuralcov.fuzz.mutations.style import Stylise, style_folder
 from neuralcov.fuzz.mutations.text import Drop, Duplicate, Shuffle, Substitute, Swap, TextMutation
@@ -32,6 +33,7 @@ __all__ = [
     "Swap",
     "TextMutation",
     "image_mutations",
+    "kornia_mutation",
     "mutation",
     "neighbour_table",
     "scaling",
