@@ -29,7 +29,8 @@ class Rules:
     """How the search goes.
 
     Args:
-        guidance: ``"coverage"``, or ``"random"``, the baseline: accept everything, check nothing.
+        guidance: ``"coverage"``, or ``"random"``, the baseline: accept everything the model gives numbers for, check
+            nothing.
         wave: seeds that advance together; 1 is the plain algorithm.
         tries: mutants per seed.
         rounds: mutants per seed and wave, as long as none is valid.
@@ -172,7 +173,7 @@ class Engine:
             nothing = np.zeros(0, dtype=np.int64)
             return nothing.astype(bool), nothing.astype(bool), nothing
         if self.rules.random:
-            taken = torch.ones_like(ran.finite)
+            taken = ran.finite
         else:
             rules = self.rules
             taken = self.coverage.admit(activations=ran.activations, min_gain=rules.min_gain, refresh=rules.refresh)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -82,10 +82,10 @@ class Runner:
         if not parts:
             nothing = torch.ones(0, dtype=torch.bool, device=inputs.device)
             return Ran(rows, None, nothing, [], failures)
-        activations = joined([activations for _, (activations, _) in parts])
         finite = torch.cat([finite_rows(output, part.stop - part.start) for part, (_, output) in parts])
+        activations = without(joined([activations for _, (activations, _) in parts]), ~finite)
         outputs = [(part, output) for part, (_, output) in parts] if self.keep_outputs else []
-        return Ran(rows, activations, finite.to(activations.device) & activations.finite, outputs, failures)
+        return Ran(rows, activations, activations.finite, outputs, failures)
 
 
 def in_halves(
@@ -140,6 +140,19 @@ def joined(parts: Sequence[Activations]) -> Activations:
         relevance=together(relevance) if relevance else None,
         present=together([dict(part) for part in present]),
     )
+
+
+def without(activations: Activations, rows: Tensor) -> Activations:
+    """Activations of which some inputs take part in nothing, as if an output of theirs were NaN.
+
+    Nothing waits for the device: which inputs these are is not asked.
+    """
+    # A layer that every input has, or at least the first step of a recurrent one.
+    everywhere = (name for name in reversed(list(activations.layers)) if name not in activations.present)
+    name = next(everywhere, next(iter(activations.layers)))
+    outputs = activations.layers[name]
+    marked = outputs.masked_fill(rows.to(outputs.device)[:, None], torch.nan)
+    return replace(activations, layers={**activations.layers, name: marked})
 
 
 def finite_rows(output: Any, size: int) -> Tensor:
