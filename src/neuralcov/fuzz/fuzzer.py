@@ -238,10 +238,12 @@ class Fuzzer:
                 writer = start(limits)
                 campaign = self._search(limits, writer, screen)
         finally:
-            if writer is not None:
-                writer.close()
-            if self.folder is not None:
-                self.folder.unlock()
+            try:
+                if writer is not None:
+                    writer.close()
+            finally:
+                if self.folder is not None:
+                    self.folder.unlock()
         return campaign
 
     def _begin(self, limits: Limits) -> Writer | None:
@@ -263,8 +265,9 @@ class Fuzzer:
         latest = None if self.rules.random else folder.latest_coverage()
         records = self._read_folder(upto=None if latest is None else latest[0])
         if latest is not None:
-            stored = Coverage.load(latest[1], device=self.coverage.device)
-            self.coverage.restore(stored.snapshot())
+            self.coverage.reset()
+            # Merged into nothing it is the stored state, layers included.
+            self.coverage.merge(Coverage.load(latest[1], device=self.coverage.device))
         engine, writer = self._running(), self._writer()
         assert writer is not None
         for record in records:
