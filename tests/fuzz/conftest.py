@@ -6,8 +6,8 @@ from neuralcov import zoo
 
 
 @pytest.fixture(scope="session")
-def net():
-    return zoo.train_digits(epochs=3, progress=False)
+def net(digits_net):
+    return digits_net
 
 
 @pytest.fixture(scope="session")

@@ -149,8 +149,7 @@ def test_another_campaign_is_not_gone_on_with(net, digits, finished):
     with pytest.raises(MismatchError, match="has mutations"):
         resume(mutations=[Contrast([0.5]), Brightness([9])])
     with pytest.raises(MismatchError, match="has seeds"):
-        other = digits.take(torch.arange(60).flip(0))
-        resume(digits=other)
+        resume(digits=digits.take(torch.arange(60).flip(0)))
     with pytest.raises(CampaignError, match="holds a campaign already; resume it"):
         fuzzer_of(net, digits, [nc.NLC()], folder=finished).run(iterations=1)
 
@@ -212,7 +211,9 @@ def test_a_folder_that_was_tampered_with(finished):
     (finished / "config.json").write_text(json.dumps({**config, "schema": 9}))
     with pytest.raises(CampaignError, match="a campaign of schema 9, this neuralcov reads schema 1"):
         open_campaign(finished)
-    (finished / "config.json").write_text(json.dumps({name: value for name, value in config.items() if name != "rules"}))
+    (finished / "config.json").write_text(
+        json.dumps({name: value for name, value in config.items() if name != "rules"})
+    )
     with pytest.raises(CampaignError, match="the configuration lacks 'rules'"):
         open_campaign(finished)
     (finished / "config.json").write_text("{")
@@ -233,7 +234,7 @@ def test_a_full_disk_stops_the_campaign_and_loses_nothing_committed(net, digits,
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(fuzzer.folder.log, "append", full)
-    with pytest.raises(CampaignError, match="cannot be written .*No space left"):
+    with pytest.raises(CampaignError, match=r"cannot be written .*No space left"):
         fuzzer.run(iterations=400)
     monkeypatch.undo()
     assert len(records(tmp_path / "campaign")) == committed

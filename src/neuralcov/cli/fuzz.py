@@ -1,7 +1,8 @@
-"""``neuralcov fuzz``: search for inputs a model gets wrong; stop, resume, replay, shrink, show and export campaigns."""
+"""``neuralcov fuzz``: search for inputs a model gets wrong; resume, replay, shrink, show, measure, export."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
+from neuralcov.cli.fuzz_quality import measures
 from neuralcov.cli.fuzz_report import conclude, replay_line, show_campaign, shrink_and_draw
 from neuralcov.cli.fuzz_setup import Order, build, order_of
 from neuralcov.cli.samples import parse_channels
@@ -18,6 +20,7 @@ from neuralcov.core.errors import InputError
 from neuralcov.fuzz.archive import PARTS, open_campaign
 from neuralcov.fuzz.findings import Fault
 from neuralcov.fuzz.folder import CampaignFolder
+from neuralcov.report.text import show_value
 
 fuzz = typer.Typer(help="Search for inputs a model gets wrong, guided by coverage.", no_args_is_help=True)
 
@@ -186,6 +189,25 @@ def export(
 def show(folder: Folder) -> None:
     """Show how a campaign stands; one that is running may be looked at too."""
     show_campaign(open_campaign(folder))
+
+
+@fuzz.command()
+def quality(
+    folder: Folder,
+    features: Annotated[
+        str | None, typer.Option(help="A network from pixels to features, such as zoo:inception, for IS and FID.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=2, help="At most so many outputs for these two.")] = None,
+    device: options.Device = "cpu",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures there too.")] = None,
+) -> None:
+    """Measure what a campaign found: faults per output, classes, entropy; with --features, IS and FID to the seeds."""
+    found = measures(open_campaign(folder), features, limit, device)
+    for name, value in found.items():
+        shown = "none" if value is None else show_value(float(value)) if isinstance(value, float) else f"{value:,}"
+        output().print(f"{name.replace('_', ' ')}: {shown}", highlight=False)
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=2) + "\n")
 
 
 @contextmanager

@@ -72,7 +72,7 @@ def _run(network: Features, images: Tensor, batch: int) -> Tensor:
 
     The score's logarithms underflow in float32, and not every device can do the distance's eigenvalues.
     """
-    found = [network(_pixels(part)).cpu().double() for part in torch.split(images, batch)]
+    found = [network(_pixels(part)).cpu().double() for part in torch.split(images, batch) if len(part)]
     if found and found[0].dim() != 2:
         raise InputError(f"features of shape {tuple(found[0].shape)}: expected (images, features)")
     return torch.cat(found) if found else torch.zeros(0, 0)
