@@ -54,8 +54,8 @@ def fuzz_words(campaign: Campaign, picture: Path) -> str:
     groups = campaign.groups()
     often = ", ".join(f"{group_words(group)} ({len(faults)}×)" for group, faults in list(groups.items())[:3])
     return (
-        f"fuzzing: {stats.judged:,} mutants of test digits judged in {stats.seconds:.0f} s, {stats.kept:,} kept for what "
-        f"they add to NLC, and {stats.faults:,} of those are misread though their origin is not: {often}, …. "
+        f"fuzzing: {stats.judged:,} mutants of test digits judged in {stats.seconds:.0f} s, {stats.kept:,} kept for "
+        f"what they add to NLC, and {stats.faults:,} of those are misread though their origin is not: {often}, …. "
         f"Some are drawn in {picture}"
     )
 
