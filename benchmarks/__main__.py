@@ -7,7 +7,8 @@ import json
 import platform
 import sys
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks import assess, growth, judging, report, scale, states
-from benchmarks.subjects import CRITERIA, SLOWLY_ADMITTED, Subject, calibrated, subject
+from benchmarks.subjects import CRITERIA, JUDGING, SLOWLY_ADMITTED, Subject, calibrated, subject
 
 
 def main() -> None:
@@ -41,18 +42,26 @@ def main() -> None:
     if set(parts) - {"growth", "scale", "scale-disk"}:
         found = subject(device, *sizes, options.weights, images)
         results["real network and images"] = found.real
+    failed = False
     for part in parts:
         start = time.perf_counter()
-        results[part] = _run(part, found, device, options.full, options.repeats or (3 if options.full else 1))
-        results[part]["wall seconds of this part"] = time.perf_counter() - start
+        try:
+            # Every row is written as soon as it is known: a run that is cut short keeps what it measured.
+            for rows in _run(part, found, device, options.full, options.repeats or (3 if options.full else 1)):
+                results[part] = {**rows, "wall seconds of this part": time.perf_counter() - start}
+                options.output.write_text(json.dumps(results, indent=1) + "\n")
+        except Exception:
+            # The parts do not depend on each other.
+            traceback.print_exc()
+            failed = True
         print(f"{part}: {time.perf_counter() - start:.1f} s", flush=True)
-        options.output.write_text(json.dumps(results, indent=1) + "\n")
+    sys.exit(1 if failed else 0)
 
 
 _taught: dict[int, tuple[Any, ...]] = {}
 
 
-def _run(part: str, found: Subject | None, device: torch.device, full: bool, repeats: int) -> dict[str, Any]:
+def _run(part: str, found: Subject | None, device: torch.device, full: bool, repeats: int) -> Iterator[dict[str, Any]]:
     if part == "growth":
         return growth.growth(device, full)
     if part == "scale":
@@ -67,14 +76,15 @@ def _run(part: str, found: Subject | None, device: torch.device, full: bool, rep
     if id(found) not in _taught:
         _taught[id(found)] = calibrated(found, CRITERIA, 1000 if full else 100)
     taught = _taught[id(found)]
-    runs: dict[str, Callable[[], dict[str, Any]]] = {
-        "assess": lambda: {
-            str(size): assess.assess(found, taught, size, repeats) for size in ((1000, 100) if full else (100,))
-        },
-        "naive": lambda: assess.naive_forms(found, taught, 100, 50 if full else 20),
+    runs: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+        "assess": lambda: assess.assess(found, taught, (1000, 100) if full else (100,), repeats),
+        "naive": lambda: assess.naive_forms(found, 100, 50 if full else 20),
         "agreement": lambda: assess.agreement(found, CRITERIA, 500 if full else 100),
         "gain": lambda: judging.gains(
-            found, taught, (1, 64, 1024, 16384) if full else (1, 16), 10_000 if full else 200
+            found,
+            tuple(c for c in taught if c.name in JUDGING),
+            (1, 64, 1024, 16384) if full else (1, 16),
+            10_000 if full else 200,
         ),
         "admit": lambda: judging.admissions(
             found,

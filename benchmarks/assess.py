@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -11,17 +11,31 @@ from torch import Tensor
 
 import neuralcov as nc
 from benchmarks import naive
-from benchmarks.subjects import TOGETHER, Subject, calibrated, measured
+from benchmarks.subjects import SMALL_BATCHES, TOGETHER, Subject, calibrated, measured
 from benchmarks.timing import peak_memory, timed
 
 
-def assess(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats: int) -> dict[str, Any]:
-    """Seconds and ratios of each criterion alone, and of all together."""
+def assess(
+    found: Subject, criteria: tuple[Any, ...], batch_sizes: tuple[int, ...], repeats: int
+) -> Iterator[dict[str, Any]]:
+    """Seconds and ratios of each criterion alone, and of all together, at each batch size."""
+    done: dict[str, Any] = {}
+    for position, size in enumerate(batch_sizes):
+        chosen = criteria if position == 0 else tuple(c for c in criteria if c.name in SMALL_BATCHES)
+        for rows in _assess(found, chosen, size, repeats, together=position == 0):
+            done[str(size)] = rows
+            yield done
+
+
+def _assess(
+    found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats: int, *, together: bool
+) -> Iterator[dict[str, Any]]:
     plain = timed(lambda: found.forward(batch_size), found.device, repeats)
     rows: dict[str, Any] = {}
     one_pass = [(criterion.name, (criterion,)) for criterion in criteria]
     names = {criterion.name for criterion in TOGETHER}
-    one_pass.append(("all", tuple(criterion for criterion in criteria if criterion.name in names)))
+    if together:
+        one_pass.append(("all", tuple(criterion for criterion in criteria if criterion.name in names)))
     for name, chosen in one_pass:
         timing = timed(lambda chosen=chosen: measured(found, chosen, batch_size), found.device, repeats)
         rows[name] = {
@@ -32,10 +46,10 @@ def assess(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats: 
             "peak bytes": peak_memory(lambda chosen=chosen: measured(found, chosen, batch_size), found.device),
         }
         gc.collect()
-    return {"batch size": batch_size, "inputs": len(found.inputs), "forward seconds": plain.median, "criteria": rows}
+        yield {"inputs": len(found.inputs), "forward seconds": plain.median, "criteria": rows}
 
 
-def calibration(found: Subject, criteria: tuple[Any, ...]) -> dict[str, Any]:
+def calibration(found: Subject, criteria: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
     """One pass over the training inputs, for groups of criteria that learn the same."""
 
     def forward() -> None:
@@ -57,10 +71,10 @@ def calibration(found: Subject, criteria: tuple[Any, ...]) -> dict[str, Any]:
         timing = timed(lambda chosen=chosen: calibrated(found, chosen), found.device, 1, 0)
         rows[kind] = {"seconds": timing.median, "ratio": timing.median / plain.median}
         gc.collect()
-    return {"inputs": len(found.training), "forward seconds": plain.median, "kinds": rows}
+        yield {"inputs": len(found.training), "forward seconds": plain.median, "kinds": rows}
 
 
-def naive_forms(found: Subject, criteria: tuple[Any, ...], batch_size: int, few: int) -> dict[str, Any]:
+def naive_forms(found: Subject, batch_size: int, few: int) -> Iterator[dict[str, Any]]:
     """The naive form of each criterion on its own forward passes; slow ones on a few inputs, scaled up."""
     device = found.device
     learnt = naive.activations(found.model, found.training[:batch_size])
@@ -95,11 +109,11 @@ def naive_forms(found: Subject, criteria: tuple[Any, ...], batch_size: int, few:
 
         timing = timed(run, device, 1, 0)
         rows[name] = {"inputs": inputs, "seconds": timing.median, "seconds per 10,000": timing.median * 1e4 / inputs}
-    note = f"LSC and DSC against {size} training traces only"
-    return {"batch size": batch_size, "forms": rows, "note": note}
+        note = f"LSC and DSC against {size} training traces only"
+        yield {"batch size": batch_size, "forms": rows, "note": note}
 
 
-def agreement(found: Subject, criteria: tuple[Any, ...], inputs: int) -> dict[str, Any]:
+def agreement(found: Subject, criteria: tuple[Any, ...], inputs: int) -> Iterator[dict[str, Any]]:
     """Values of the same activations' criteria on this device and on the CPU, both from the same outputs."""
     coverage = nc.Coverage(found.model, [nc.NC()])
     with coverage.tap():
@@ -119,7 +133,7 @@ def agreement(found: Subject, criteria: tuple[Any, ...], inputs: int) -> dict[st
                 bare.update(activations=batch)
             values.append(bare._ledger.values()[criterion.name])
         rows[criterion.name] = {"device": values[0], "cpu": values[1], "relative": _relative(*values)}
-    return {"inputs": inputs, "criteria": rows}
+        yield {"inputs": inputs, "criteria": rows}
 
 
 def _moved(batch: Any, device: torch.device) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -17,39 +17,42 @@ NEURONWISE = (nc.NC(0.75), nc.KMNC(100), nc.NBC(), nc.SNAC(), nc.TKNC(10))
 GROWING = (nc.TKNP(10), nc.CC(10), nc.SS())
 SPREADING = (nc.NLC(), nc.NLC(rule="all"), nc.LVC())
 SURPRISED = (nc.LSC(10), nc.DSC(0.1), nc.MDSC(10))
+# From a size on the curve: the layers' widths, how many inputs, how many classes.
+Shape = Callable[[int], tuple[dict[str, int], int, int]]
 
 
-def growth(device: torch.device, full: bool) -> dict[str, Any]:
+def growth(device: torch.device, full: bool) -> Iterator[dict[str, Any]]:
     """All four curves: seconds per 1,000 inputs at each size, and memory at the peak."""
-    return {
-        "inputs": _curve(
-            device,
-            [1_000, 10_000, 100_000, *([1_000_000] if full else [])] if full else [1_000, 4_000],
+    curves: dict[str, tuple[list[int], Shape, tuple[Any, ...]]] = {
+        "inputs": (
+            [1_000, 10_000, 100_000, 1_000_000] if full else [1_000, 4_000],
             lambda n: ({f"layer{i}": 64 for i in range(8)}, n, 10),
             (*NEURONWISE, *GROWING, *SPREADING),
         ),
-        "neurons": _curve(
-            device,
+        "neurons": (
             [1_000, 10_000, 100_000] if full else [1_000, 4_000],
             lambda n: ({f"layer{i}": n // 100 for i in range(100)}, 4_000 if full else 1_000, 10),
             (*NEURONWISE, *GROWING, *SPREADING, *SURPRISED),
         ),
-        "width": _curve(
-            device,
+        "width": (
             [128, 512, 2_048, 8_192, 16_384] if full else [128, 512],
             lambda n: ({"layer": n}, 4_000 if full else 1_000, 10),
             (nc.NC(0.75), nc.TKNC(10), *SPREADING, nc.MDSC(10)),
         ),
-        "classes": _curve(
-            device,
+        "classes": (
             [10, 100, 1_000] if full else [10, 50],
             lambda n: ({"a": 256, "b": 256}, 10_000 if full else 1_000, n),
             (nc.NLC(classes=1_000), *SURPRISED),
         ),
     }
+    done: dict[str, Any] = {}
+    for name, (sizes, shape, criteria) in curves.items():
+        for curve in _curve(device, sizes, shape, criteria):
+            done[name] = curve
+            yield done
 
 
-def _curve(device: torch.device, sizes: list[int], shape: Any, criteria: tuple[Any, ...]) -> dict[str, Any]:
+def _curve(device: torch.device, sizes: list[int], shape: Shape, criteria: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
     curve: dict[str, Any] = {}
     for size in sizes:
         widths, inputs, classes = shape(size)
@@ -62,7 +65,7 @@ def _curve(device: torch.device, sizes: list[int], shape: Any, criteria: tuple[A
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
-    return curve
+            yield curve
 
 
 def _measure(device: torch.device, widths: dict[str, int], inputs: int, classes: int, criterion: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ from benchmarks.subjects import Subject
 from benchmarks.timing import timed
 
 
-def gains(found: Subject, criteria: tuple[Any, ...], sizes: tuple[int, ...], seen: int) -> dict[str, Any]:
+def gains(found: Subject, criteria: tuple[Any, ...], sizes: tuple[int, ...], seen: int) -> Iterator[dict[str, Any]]:
     """Candidates per second, model run included and not, on coverage that has seen some inputs."""
     rows: dict[str, Any] = {}
     for criterion in criteria:
@@ -32,10 +33,10 @@ def gains(found: Subject, criteria: tuple[Any, ...], sizes: tuple[int, ...], see
                     "seconds": alone.median,
                     "candidates per second": size / alone.median,
                 }
-    return {"observed before": seen, "criteria": rows}
+        yield {"observed before": seen, "criteria": rows}
 
 
-def admissions(found: Subject, criteria: tuple[Any, ...], seen: int, offered: int) -> dict[str, Any]:
+def admissions(found: Subject, criteria: tuple[Any, ...], seen: int, offered: int) -> Iterator[dict[str, Any]]:
     """Inputs offered per second when each is judged on the state it meets, activations given."""
     rows = {}
     for criterion in criteria:
@@ -58,7 +59,7 @@ def admissions(found: Subject, criteria: tuple[Any, ...], seen: int, offered: in
                 "seconds": timing.median,
                 "offered per second": offered / timing.median,
             }
-    return {"observed before": seen, "criteria": rows}
+        yield {"observed before": seen, "criteria": rows}
 
 
 def _joined(parts: list[Any]) -> Any:

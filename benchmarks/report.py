@@ -54,15 +54,17 @@ def _assess(results: dict[str, Any]) -> str:
     for name in first["criteria"]:
         row = [name]
         for index, size in enumerate(sizes):
-            found = parts[size]["criteria"][name]
+            found = parts[size]["criteria"].get(name)
+            if found is None:
+                row += ["–", "–", ""]
+                continue
             aim = TARGETS.get(name, (None, None))[index if len(sizes) > 1 else 1]
             met = "" if aim is None else f"≤ {aim:g} {'✓' if found['ratio'] <= aim else '✗'}"
             row += [f"{found['seconds']:.3g}", f"{found['ratio']:.2f}", met]
         peak = first["criteria"][name]["peak bytes"]
         row.append("–" if peak is None else show_bytes(peak))
         slow = naive.get(name)
-        own = parts[sizes[-1]]
-        per = own["criteria"][name]["seconds"] * 1e4 / own["inputs"]
+        per = first["criteria"][name]["seconds"] * 1e4 / first["inputs"]
         row += (
             ["–", "–"]
             if slow is None

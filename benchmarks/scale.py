@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,7 +23,9 @@ _HIDDEN = 64
 _TESTS_AT_ONCE = 25_000
 
 
-def scale(device: torch.device, traces: int, width: int, classes: int, tests: int, budget: int) -> dict[str, Any]:
+def scale(
+    device: torch.device, traces: int, width: int, classes: int, tests: int, budget: int
+) -> Iterator[dict[str, Any]]:
     """Seconds and memory of LSC, DSC and MDSC, on traces in memory or, beyond ``budget`` bytes, on disk."""
     maker = _Maker(device, width, classes)
     start = time.perf_counter()
@@ -55,7 +58,7 @@ def scale(device: torch.device, traces: int, width: int, classes: int, tests: in
         gc.collect()
         if device.type == "cuda":
             torch.cuda.empty_cache()
-    return found
+        yield found
 
 
 def _timed(criterion: Any, view: TraceView, batches: list[Any], device: torch.device) -> dict[str, Any]:

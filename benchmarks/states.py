@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from benchmarks.subjects import Subject
 from benchmarks.timing import timed
 
 
-def states(found: Subject, criteria: tuple[Any, ...], seen: int) -> dict[str, Any]:
+def states(found: Subject, criteria: tuple[Any, ...], seen: int) -> Iterator[dict[str, Any]]:
     """Seconds to save, load and merge, and the size of the file, per criterion."""
     rows = {}
     for criterion in criteria:
@@ -31,4 +32,4 @@ def states(found: Subject, criteria: tuple[Any, ...], seen: int) -> dict[str, An
                 "merge seconds": timed(lambda c=coverage, o=other: c.merge(o), found.device, 1, 0).median,
                 "file bytes": path.stat().st_size,
             }
-    return {"observed": seen, "criteria": rows}
+        yield {"observed": seen, "criteria": rows}

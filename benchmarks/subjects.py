@@ -32,6 +32,12 @@ CRITERIA = (
 )
 # "All in one pass": one setting of each.
 TOGETHER = tuple(criterion for criterion in CRITERIA if criterion.name != "NLC(rule=all)")
+# What has a target at small batches, or is near one; the others are measured at large batches only.
+SMALL_BATCHES = {
+    "NC(0.75)", "KMNC(100)", "NBC", "SNAC", "TKNC(10)", "TKNP(50)", "NLC", "NLC(rule=all)", "LVC", "CC(10)",
+}  # fmt: skip
+# One criterion of each way to judge a candidate.
+JUDGING = {"NC(0.75)", "KMNC(100)", "TKNC(10)", "TKNP(50)", "NLC", "LVC", "CC(10)", "SS", "DSC(0.1)"}
 # Admitting one by one is a plain loop for these.
 SLOWLY_ADMITTED = {"SS", "NLC(rule=all)"}
 # The table of targets, as multiples of the plain forward pass at batch 1,000 and 100; None: none was set.

@@ -400,3 +400,14 @@ def test_admit_is_judging_and_observing_one_by_one(net, inputs, criteria, min_ga
     assert coverage.values() == pytest.approx(plain.values(), rel=1e-12)
     coverage.restore(kept)
     assert coverage.inputs == 2
+
+
+def test_recording_has_no_effect_on_a_cpu():
+    batches = torch.randn(4, 6, 4).unbind()
+    found = []
+    for recorded in (False, True):
+        torch.manual_seed(0)
+        coverage = nc.Coverage(nn.Linear(4, 3), [nc.NLC(), nc.NC()], cuda_graph=recorded)
+        coverage.assess(batches, progress=False)
+        found.append(coverage.values())
+    assert found[0] == found[1]

@@ -104,3 +104,63 @@ def test_relevance_of_large_layers_is_summed():
     net = nn.Sequential(nn.Conv2d(3, 64, 3, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).cuda()
     relevance, output = explain(net, torch.randn(64, 3, 64, 64))
     torch.testing.assert_close(relevance["0"].sum(1), output.max(1).values, rtol=1e-3, atol=1e-5)
+
+
+def small_network():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.Conv2d(8, 8, 3), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(8, 5),
+    ).cuda()  # fmt: skip
+
+
+RECORDED = [*FIXED[:-1], nc.TKNP(2), nc.CC(1), nc.SS(), nc.DSC(0.1)]
+
+
+@pytest.mark.parametrize("batches", [[8] * 5, [8, 8, 8, 3, 8, 8, 3, 3, 8]], ids=["equal", "uneven"])
+def test_recorded_updates_give_the_same_numbers(batches):
+    images = torch.randn(sum(batches) + 64, 3, 12, 12, generator=torch.Generator().manual_seed(1)).cuda()
+    found = []
+    for recorded in (False, True):
+        coverage = nc.Coverage(small_network(), RECORDED, cuda_graph=recorded)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", nc.CoverageWarning)
+            coverage.calibrate(images[:64].split(16))
+            with coverage.tap():
+                parts = images[64:].split(batches)
+                for part in parts[:3]:
+                    coverage.update(part)
+                kept = coverage.snapshot()
+                for part in parts[3:]:
+                    coverage.update(part)
+                last = coverage.values()
+                gain = {name: values.cpu() for name, values in coverage.gain(images[:7]).items()}
+                coverage.restore(kept)
+                middle = coverage.values()
+                for part in parts[3:]:
+                    coverage.update(part)
+                again = coverage.values()
+                coverage.reset()
+                coverage.assess(parts, progress=False)
+        found.append((last, middle, again, coverage.values(), gain))
+    plain, recorded = found
+    for expected, values in zip(plain[:4], recorded[:4], strict=True):
+        assert values == pytest.approx(expected, rel=1e-9)
+    for name, values in plain[4].items():
+        torch.testing.assert_close(recorded[4][name], values, rtol=1e-7, atol=1e-12)
+
+
+def test_what_cannot_be_recorded_is_said():
+    class Looks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 3)
+
+        def forward(self, inputs):
+            return self.fc(inputs) if float(inputs.sum()) > 0 else self.fc(-inputs)
+
+    coverage = nc.Coverage(Looks().cuda(), [nc.NC()], cuda_graph=True)
+    inputs = torch.ones(2, 2, 4, device="cuda")
+    with pytest.raises(nc.NeuralcovError, match="cannot be recorded as a CUDA graph"):
+        coverage.assess(inputs.unbind(), progress=False)
+    nc.Coverage(small_network(), [nc.NC()]).update(torch.ones(2, 3, 12, 12, device="cuda"))

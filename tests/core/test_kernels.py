@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from neuralcov.core.kernels import row_means, stretched, triton_installed, usable
+from neuralcov.core.kernels import row_means, split_rows, stretched, triton_installed, usable
 from neuralcov.core.spread import _stretched_in_tiles
 
 CHECK = """
@@ -21,7 +21,17 @@ for layers, width, inputs in ((1, 1, 1), (2, 7, 3), (1, 64, 17), (1, 130, 5)):
     apart = 3 * torch.randn(inputs, layers, width, dtype=torch.float64, generator=generator)
     torch.testing.assert_close(stretched(scatter, scale, apart), _stretched_in_tiles(scatter, scale, apart))
 
-from neuralcov.core.kernels import find_flipped, row_means
+from neuralcov.core.kernels import find_flipped, row_means, split_rows
+for count, width in ((1, 1), (5, 7), (3, 2500)):
+    rows, centre = torch.randn(count, width, generator=generator), torch.randn(width, generator=generator)
+    for left in (True, False):
+        wide, squares = split_rows(rows, centre, left=left)
+        one, two, three = wide.float().chunk(3, dim=1)
+        high, low = (one, three) if left else (one, two)
+        assert torch.equal(two if left else three, high)
+        # The interpreter cuts digits off where a GPU rounds.
+        torch.testing.assert_close(high + low, rows - centre, rtol=2**-15, atol=0)
+        torch.testing.assert_close(squares, (rows - centre).square().sum(1))
 for shape in ((3, 5, 1), (2, 7, 16), (1, 3, 3000), (70, 9, 49)):
     rows = torch.randn(shape, generator=generator)
     torch.testing.assert_close(row_means(rows), rows.mean(-1))
@@ -79,6 +89,13 @@ def test_interpreted_kernels_agree_with_the_plain_form():
 @pytest.mark.gpu
 @pytest.mark.skipif(not usable(torch.device("cuda" if torch.cuda.is_available() else "cpu")), reason="needs a GPU")
 def test_compiled_kernels_agree_with_the_plain_form():
+    rows, centre = torch.randn(37, 2500, device="cuda"), torch.randn(2500, device="cuda")
+    high = (rows - centre).bfloat16()
+    low = (rows - centre - high.float()).bfloat16()
+    for left, parts in ((True, [high, high, low]), (False, [high, low, high])):
+        wide, squares = split_rows(rows, centre, left=left)
+        assert torch.equal(wide, torch.cat(parts, 1))
+        torch.testing.assert_close(squares, (rows - centre).square().sum(1))
     for layers, width, inputs in ((1, 1, 1), (3, 100, 33), (2, 700, 5000)):
         rows = torch.randn(layers, 50, width, dtype=torch.float64, device="cuda")
         scatter = rows.mT @ rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -39,6 +41,7 @@ def count_bits(words: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
     return ((octets * 0x0101010101010101) >> 56) & 0x7F
 
 
+@lru_cache(maxsize=16)
 def _weights(device: torch.device) -> Tensor:
     # Made by a shift, not from a list: copying a list to a GPU would wait for it.
     return torch.ones(8, dtype=torch.uint8, device=device) << torch.arange(8, dtype=torch.uint8, device=device)

@@ -123,6 +123,11 @@ class Criterion(ABC, Generic[StateT]):
     def promises(self) -> frozenset[str]:
         """The laws this criterion obeys, of :data:`ALL_PROMISES`; each is tested."""
 
+    @property
+    def fixed_size(self) -> bool:
+        """Whether states keep their shape and ``observe`` never waits for the device, so that it can be recorded."""
+        return False
+
     def calibrate(self, reference: Reference) -> Self:
         """A copy that has learnt from ``reference``, the training data in one pass."""
         return self

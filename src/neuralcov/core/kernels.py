@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.core.shapes import Bool, Float, Int, Shaped
 
 _BLOCK = 64
 _CANDIDATES = 16
@@ -76,6 +76,24 @@ def row_means(values: Float[Tensor, "*rows length"]) -> Float[Tensor, "*rows"]:
     tall = max(1, 4096 // wide)
     kernels.row_means[(-(-rows // tall),)](values, means, rows, length, ROWS=tall, LENGTH=wide)
     return means
+
+
+def split_rows(
+    rows: Float[Tensor, "rows width"], centre: Float[Tensor, "width"], *, left: bool
+) -> tuple[Shaped[Tensor, "rows wide"], Float[Tensor, "rows"]]:
+    """Rows less the centre as bfloat16 parts side by side, and their squared lengths, in one pass over memory.
+
+    See :func:`neuralcov.core.nearest.prepared`.
+    """
+    kernels = importlib.import_module("neuralcov.core.triton_kernels")
+    count, width = rows.shape
+    wide = torch.empty(count, 3 * width, dtype=torch.bfloat16, device=rows.device)
+    squares = torch.empty(count, dtype=torch.float32, device=rows.device)
+    if count:
+        kernels.split_rows[(count,)](
+            rows.contiguous(), centre.contiguous(), wide, squares, width, LEFT=left, BLOCK=1024
+        )
+    return wide, squares
 
 
 def find_flipped(

@@ -14,7 +14,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import NOT_FINITE, SPLIT_FREE, TAKEN, UNPLACED, Criterion, State
 from neuralcov.core.errors import HyperParameterError, InputError, MismatchError
 from neuralcov.core.layout import Layout
-from neuralcov.core.records import move
+from neuralcov.core.records import map_tensors, move
 
 AnyCriterion = Criterion[Any]
 States = tuple[State, ...]
@@ -59,7 +59,8 @@ class Ledger:
         self.layout: Layout | None = None
         self.version = 0
         self._states: States | None = None
-        self._held = False
+        self.held = False
+        self._borrowed = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -91,11 +92,13 @@ class Ledger:
 
     def hold(self) -> None:
         """Somebody keeps the present states: they must not be overwritten."""
-        self._held = True
+        if self._borrowed:
+            self._states, self._borrowed = map_tensors(torch.clone, self._states), False
+        self.held = True
 
-    def replace(self, states: States | None, *, held: bool) -> None:
-        """Go on from other states."""
-        self._states, self._held = states, held
+    def replace(self, states: States | None, *, held: bool, borrowed: bool = False) -> None:
+        """Go on from other states, which whoever lent them will overwrite if they are ``borrowed``."""
+        self._states, self.held, self._borrowed = states, held, borrowed
         self.version += 1
 
     def check(self, batch: Activations) -> None:
@@ -111,7 +114,7 @@ class Ledger:
         """Take a batch in."""
         self.check(batch)
         states = self.states
-        donate = not self._held
+        donate = not self.held
         self.replace(
             tuple(c.observe(s, batch, donate=donate) for c, s in zip(self.criteria, states, strict=True)), held=False
         )
@@ -123,13 +126,13 @@ class Ledger:
         observed = []
         for criterion, state in zip(self.criteria, states, strict=True):
             if SPLIT_FREE in criterion.promises:
-                state = criterion.observe(state, batch, donate=not self._held)
+                state = criterion.observe(state, batch, donate=not self.held)
             else:
                 for index in range(batch.size):
-                    donate = index > 0 or not self._held
+                    donate = index > 0 or not self.held
                     state = criterion.observe(state, batch.take(slice(index, index + 1)), donate=donate)
             observed.append(state)
-        self.replace(tuple(observed), held=self._held and batch.size == 0)
+        self.replace(tuple(observed), held=self.held and batch.size == 0)
 
     def admit(self, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None) -> Tensor:
         """Take inputs in order, each only if some criterion gains more than ``min_gain`` on what it meets."""

@@ -2,18 +2,20 @@
 
 A fast product gives every distance within a known error, hence a lower and an upper bound. What could be
 nearest by its lower bound is measured exactly, in float64; if more candidates than were kept could be, the
-query is answered by an exact scan. So the precision of the product never changes a result.
+query is asked again with products in float64, and if that leaves a doubt too, answered by an exact scan. So the
+precision of a product never changes a result.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from neuralcov.core.kernels import split_rows, usable
 from neuralcov.core.shapes import Bool, Float, Int, Shaped
 from neuralcov.core.sizes import blocks
 
@@ -51,6 +53,19 @@ class Corpus:
         return apart_from[:, None] == self.classes[numbers.to(self.classes.device, non_blocking=True)]
 
 
+def queries_at_once(width: int) -> int:
+    """How many queries of a width are searched for together, by the memory their operands take."""
+    return max(1, _QUERY_ELEMENTS // width)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """Queries that are searched for among some rows of a corpus only: their positions, on the CPU, and the rows."""
+
+    queries: Int[Tensor, "some"]
+    stream: Stream
+
+
 def nearest(
     queries: Float[Tensor, "queries width"], corpus: Corpus, apart_from: Int[Tensor, "queries"] | None = None
 ) -> tuple[Int[Tensor, "queries"], Float[Tensor, "queries"]]:
@@ -64,62 +79,93 @@ def nearest(
     Returns:
         Numbers on the CPU, -1 where no row counts, and distances, infinite there.
     """
-    step = max(1, _QUERY_ELEMENTS // queries.shape[1])
-    parts = [
-        _nearest(queries[i : i + step], corpus, None if apart_from is None else apart_from[i : i + step])
-        for i in range(0, len(queries), step)
-    ]
+    step = queries_at_once(queries.shape[1])
+    parts = []
+    for start in range(0, len(queries), step):
+        some = queries[start : start + step]
+        everyone = Group(torch.arange(len(some)), corpus.stream)
+        parts.append(_found(some, corpus, [everyone], None if apart_from is None else apart_from[start : start + step]))
     if not parts:
         return torch.empty(0, dtype=torch.int64), queries.new_empty(0, dtype=torch.float64)
     return torch.cat([found for found, _ in parts]), torch.cat([distance for _, distance in parts])
 
 
-def _nearest(queries: Tensor, corpus: Corpus, apart_from: Tensor | None) -> tuple[Tensor, Tensor]:
+def nearest_in_groups(
+    queries: Float[Tensor, "queries width"], corpus: Corpus, groups: Sequence[Group]
+) -> tuple[Int[Tensor, "queries"], Float[Tensor, "queries"]]:
+    """As :func:`nearest`, each query among the rows of its group; -1 and infinity for queries in none.
+
+    What could be nearest is measured for all groups together, so that the device is waited for once, not per group.
+    """
+    return _found(queries, corpus, groups, None)
+
+
+def _found(
+    queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """By fast products first; what they leave in doubt by products in float64; what these do, by direct subtraction."""
     bounds = _Bounds(queries, corpus.centre)
-    for numbers, rows in corpus.stream():
-        for some in _parts(len(numbers), len(queries), queries.device):
-            bounds.narrow(numbers[some], rows[some], corpus.forbidden(numbers[some], apart_from))
+    for group in groups:
+        among = slice(None) if len(group.queries) == len(queries) else group.queries.to(queries.device)
+        for numbers, rows in group.stream():
+            for some in _parts(len(numbers), len(group.queries), queries.device):
+                forbidden = corpus.forbidden(numbers[some], apart_from)
+                bounds.narrow(numbers[some], rows[some], forbidden, among)
     candidates, could_be, doubtful = bounds.result()
     found, distances = _measured(queries, candidates, could_be, corpus)
+    if not bool(doubtful.any()):
+        return found, distances
     again = doubtful.nonzero()[:, 0]
-    if len(again):
-        here = again.to(queries.device)
-        among = None if apart_from is None else apart_from[here]
-        found[again], distances[here] = _scanned(queries[here], corpus, among)
+    here = again.to(queries.device)
+    among_classes = None if apart_from is None else apart_from[here]
+    position = torch.full((len(queries),), -1)
+    position[again] = torch.arange(len(again))
+    left = [Group(position[g.queries][position[g.queries] >= 0], g.stream) for g in groups]
+    left = [group for group in left if len(group.queries)]
+    if queries.dtype == torch.float64:
+        found[again], distances[here] = _scanned(queries[here], corpus, left, among_classes)
+    else:
+        found[again], distances[here] = _found(queries[here].double(), corpus, left, among_classes)
     return found, distances
 
 
 class _Bounds:
-    """The rows with the smallest lower bounds so far, and the smallest upper bound, of each query."""
+    """The rows with the smallest lower bounds so far, and the smallest upper bound, of each query.
+
+    Queries in float64 are compared in float64, otherwise in the fastest way there is.
+    """
 
     def __init__(self, queries: Tensor, centre: Tensor) -> None:
-        centred = queries - centre
-        self._wide = widened(centred, left=True)
-        self._centre = centre
-        self._squares = centred.square().sum(1)
+        self._dtype = queries.dtype
+        self._centre = centre.to(queries.dtype)
+        self._wide, self._squares = prepared(queries, self._centre, left=True)
         # Rounding of the operands and of sums of that length, with room to spare (Higham and Mary, 2019).
-        self._error = _PRODUCT_ERROR + (32 + 8 * math.sqrt(queries.shape[1])) * 2.0**-24
+        unit, split = (2.0**-53, 0.0) if queries.dtype == torch.float64 else (2.0**-24, _PRODUCT_ERROR)
+        self._error = split + (32 + 8 * math.sqrt(queries.shape[1])) * unit
         shape = (len(queries), _KEPT + 1)
-        self._lower = torch.full(shape, math.inf, device=queries.device)
+        self._lower = torch.full(shape, math.inf, dtype=queries.dtype, device=queries.device)
         self._number = torch.full(shape, -1, device=queries.device)
-        self._upper = torch.full((len(queries),), math.inf, device=queries.device)
+        self._upper = torch.full((len(queries),), math.inf, dtype=queries.dtype, device=queries.device)
 
-    def narrow(self, numbers: Tensor, rows: Tensor, forbidden: Tensor | None) -> None:
-        others = rows - self._centre
-        squares = others.square().sum(1)
-        apart = product(self._wide, widened(others, left=False)).mul_(-2)
-        apart += self._squares[:, None]
+    def narrow(
+        self, numbers: Tensor, rows: Tensor, forbidden: Tensor | None, among: Tensor | slice = slice(None)
+    ) -> None:
+        """Take in some rows, for the queries ``among`` all."""
+        others, squares = prepared(rows.to(self._dtype), self._centre, left=False)
+        asked = self._squares[among]
+        apart = product(self._wide[among], others).mul_(-2)
+        apart += asked[:, None]
         apart += squares
-        error = (self._squares.sqrt()[:, None] + squares.sqrt()).square_().mul_(self._error)
+        error = (asked.sqrt()[:, None] + squares.sqrt()).square_().mul_(self._error)
         if forbidden is not None:
             apart.masked_fill_(forbidden, math.inf)
-        self._upper = torch.minimum(self._upper, (apart + error).amin(1))
+        self._upper[among] = torch.minimum(self._upper[among], (apart + error).amin(1))
         lower = apart.sub_(error)
         best = lower.topk(min(_KEPT + 1, len(numbers)), dim=1, largest=False)
-        here = numbers.to(rows.device)[best.indices]
-        lower, number = torch.cat([self._lower, best.values], 1), torch.cat([self._number, here], 1)
-        self._lower, kept = lower.topk(_KEPT + 1, dim=1, largest=False)
-        self._number = number.gather(1, kept)
+        here = numbers.to(rows.device, non_blocking=True)[best.indices]
+        lower, number = torch.cat([self._lower[among], best.values], 1), torch.cat([self._number[among], here], 1)
+        self._lower[among], kept = lower.topk(_KEPT + 1, dim=1, largest=False)
+        self._number[among] = number.gather(1, kept)
 
     def result(self) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates, which of them could be nearest, and which queries may have more; all on the CPU."""
@@ -129,29 +175,31 @@ class _Bounds:
         return candidates[:, :_KEPT], could_be[:, :_KEPT], could_be[:, _KEPT]
 
 
-def widened(rows: Float[Tensor, "rows width"], *, left: bool) -> Shaped[Tensor, "rows wide"]:
-    """Rows made ready for :func:`product`: on a CUDA device split into bfloat16 parts, laid side by side.
-
-    With h + l the parts of each number, h·h' + h·l' + l·h' are the three largest of the four products of two
-    numbers. On the tensor cores, added up in float32, they give a relative error below 2⁻¹⁶ at a multiple of the
-    speed of float32.
-    """
-    if rows.device.type != "cuda":
-        return rows
-    high, low = _split(rows)
-    return torch.cat([high, high, low] if left else [high, low, high], 1)
-
-
 def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> Float[Tensor, "a b"]:
-    """Scalar products of widened rows, float32."""
-    if left.device.type != "cuda":
+    """Scalar products of rows that :func:`prepared` made ready."""
+    if left.dtype != torch.bfloat16:
         return left @ right.T
     return torch.mm(left, right.T, out_dtype=torch.float32)
 
 
-def _split(rows: Tensor) -> tuple[Tensor, Tensor]:
-    high = rows.bfloat16()
-    return high, (rows - high.float()).bfloat16()
+def prepared(
+    rows: Float[Tensor, "rows width"], centre: Float[Tensor, "width"], *, left: bool
+) -> tuple[Shaped[Tensor, "rows wide"], Float[Tensor, "rows"]]:
+    """Rows less the centre, ready for :func:`product`, and their squared lengths.
+
+    On a CUDA device float32 is split into bfloat16 parts, laid side by side. With h + l the parts of each number,
+    h·h' + h·l' + l·h' are the three largest of the four products of two numbers. On the tensor cores, added up in
+    float32, they give a relative error below 2⁻¹⁶ at a multiple of the speed of float32.
+    """
+    if rows.dtype == torch.float32 and usable(rows.device):
+        return split_rows(rows, centre, left=left)
+    others = rows - centre
+    squares = others.square().sum(1)
+    if others.device.type != "cuda" or others.dtype != torch.float32:
+        return others, squares
+    high = others.bfloat16()
+    low = (others - high.float()).bfloat16()
+    return torch.cat([high, high, low] if left else [high, low, high], 1), squares
 
 
 def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Corpus) -> tuple[Tensor, Tensor]:
@@ -175,21 +223,26 @@ def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Cor
     return found.masked_fill(~could_be.any(1), -1), least
 
 
-def _scanned(queries: Tensor, corpus: Corpus, apart_from: Tensor | None) -> tuple[Tensor, Tensor]:
+def _scanned(
+    queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from: Tensor | None
+) -> tuple[Tensor, Tensor]:
     """The nearest row of each query by direct subtraction."""
     least = torch.full((len(queries),), math.inf, dtype=torch.float64, device=queries.device)
     found = torch.full((len(queries),), -1, device=queries.device)
-    for numbers, rows in corpus.stream():
-        for some in blocks(len(numbers), len(queries) * queries.shape[1], queries.device):
-            apart = (queries[:, None].double() - rows[None, some].double()).square().sum(2).sqrt()
-            forbidden = corpus.forbidden(numbers[some], apart_from)
-            if forbidden is not None:
-                apart.masked_fill_(forbidden, math.inf)
-            here, at = apart.min(1)
-            # Blocks come by rising number: an equal distance found later is not taken.
-            closer = here < least
-            found = torch.where(closer, numbers[some].to(queries.device)[at], found)
-            least = torch.minimum(least, here)
+    for group in groups:
+        among = group.queries.to(queries.device)
+        asked, classes = queries[among].double(), None if apart_from is None else apart_from[among]
+        for numbers, rows in group.stream():
+            for some in blocks(len(numbers), len(asked) * queries.shape[1], queries.device):
+                apart = (asked[:, None] - rows[None, some].double()).square().sum(2).sqrt()
+                forbidden = corpus.forbidden(numbers[some], classes)
+                if forbidden is not None:
+                    apart.masked_fill_(forbidden, math.inf)
+                here, at = apart.min(1)
+                # Blocks come by rising number: an equal distance found later is not taken.
+                closer = here < least[among]
+                found[among] = torch.where(closer, numbers[some].to(queries.device)[at], found[among])
+                least[among] = torch.minimum(least[among], here)
     return found.cpu(), least
 
 

@@ -92,18 +92,6 @@ class Offer:
         return self.keys[row] + torch.where(self.signs[row, neuron][:, None], -words, words)
 
 
-def offer_of(
-    layer: int,
-    signs: Bool[Tensor, "batch width"],
-    following: Bool[Tensor, "batch next"],
-    keys: Int[Tensor, "batch 2"],
-    valid: Bool[Tensor, "batch"],
-) -> Offer:
-    """Inputs as groups of one."""
-    packed = pack(following)
-    return Offer(layer, keys.contiguous(), packed, packed, signs.contiguous(), valid)
-
-
 class Absorption:
     """One offer taken into one pair of layers, in two phases.
 

@@ -37,6 +37,11 @@ class SlotCriterion(Criterion[Ticks]):
         return ALL_PROMISES
 
     @property
+    def fixed_size(self) -> bool:
+        """A bitmap has one size."""
+        return True
+
+    @property
     def slots(self) -> int:
         """Slots per neuron."""
         return 1

@@ -208,14 +208,17 @@ class Fit(ABC):
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
         """The surprise of each input; NaN where its class has no training traces or it has no place."""
 
+    def classes_and_traces(self, batch: Activations) -> tuple[Int[Tensor, "batch"], Float[Tensor, "batch width"]]:
+        """The class of each input, on the CPU, and its trace."""
+        # What is not finite is left out in the end, and must not spoil the search for others until then.
+        return self.view.conditions(batch), self.view.of_batch(batch).nan_to_num(0, 0, 0)
+
     def by_class(self, batch: Activations) -> Iterator[tuple[int, Int[Tensor, "some"], Float[Tensor, "some width"]]]:
         """The classes of a batch that training knew, with the rows of their inputs, on the CPU, and their traces.
 
         Waits for the device once, for the classes.
         """
-        classes = self.view.conditions(batch)
-        # What is not finite is left out in the end, and must not spoil the search for others until then.
-        traces = self.view.of_batch(batch).nan_to_num(0, 0, 0)
+        classes, traces = self.classes_and_traces(batch)
         for label in sorted(set(classes.tolist())):
             if label in self.view.members:
                 rows = (classes == label).nonzero()[:, 0]

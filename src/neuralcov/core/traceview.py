@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -36,7 +37,7 @@ class TraceView:
         by: str | None,
         min_variance: float,
     ) -> None:
-        self.traces, self.names, self.by = traces, tuple(names), by
+        self.traces, self.names, self.by, self._min_variance = traces, tuple(names), by, min_variance
         self.device = torch.device(traces.device)
         self._columns = self._choose_columns(widths, min_variance)
         self.classes = self._classes()
@@ -55,8 +56,14 @@ class TraceView:
         return dict(zip(present.tolist(), parts, strict=True))
 
     def of_class(self, label: int) -> Float[Tensor, "members width"]:
-        """The traces of one class."""
-        return self._narrowed(self.traces.rows(self.members[label]))
+        """The traces of one class; kept for further use where a second copy of all traces is within the budget."""
+        if 2 * sum(block.nbytes for block in self.traces.blocks) > self.traces.budget:
+            return self.rows(self.members[label])
+        kept = _kept_classes.setdefault(self.traces, {})
+        key = (self.names, self.by, self._min_variance, label)
+        if key not in kept:
+            kept[key] = self.rows(self.members[label])
+        return kept[key]
 
     def rows(self, wanted: Int[Tensor, "some"]) -> Float[Tensor, "some width"]:
         """Traces by rising row number."""
@@ -107,8 +114,9 @@ class TraceView:
         return rows if self._columns is None else rows[:, self._columns]
 
 
-# Criteria that share a store share this too.
+# Criteria that share a store share these too.
 _kept_variances: WeakKeyDictionary[Traces, Tensor] = WeakKeyDictionary()
+_kept_classes: WeakKeyDictionary[Traces, dict[tuple[Any, ...], Tensor]] = WeakKeyDictionary()
 
 
 def _variances(traces: Traces) -> Float[Tensor, "width"]:

@@ -182,6 +182,26 @@ def row_means(values, means, rows, length, ROWS: tl.constexpr, LENGTH: tl.conste
 
 
 @triton.jit
+def split_rows(rows, centre, wide, squares, width, LEFT: tl.constexpr, BLOCK: tl.constexpr):
+    """One row less the centre as bfloat16 h and the rest l: h h l for a left operand, h l h for a right one."""
+    row = tl.program_id(0).to(tl.int64)
+    place = wide + 3 * row * width
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    for start in range(0, width, BLOCK):
+        column = start + tl.arange(0, BLOCK)
+        inside = column < width
+        apart = tl.load(rows + row * width + column, mask=inside, other=0.0)
+        apart -= tl.load(centre + column, mask=inside, other=0.0)
+        high = apart.to(tl.bfloat16)
+        low = (apart - high.to(tl.float32)).to(tl.bfloat16)
+        tl.store(place + column, high, mask=inside)
+        tl.store(place + width + column, high if LEFT else low, mask=inside)
+        tl.store(place + 2 * width + column, low if LEFT else high, mask=inside)
+        total += apart * apart
+    tl.store(squares + row, tl.sum(total, axis=0))
+
+
+@triton.jit
 def find_flipped(table, entries, keys, words, signs, valid, at, found, width, STEPS: tl.constexpr, BLOCK: tl.constexpr):
     """For one input and some neurons, where the key with that neuron's sign flipped stands in a sorted table."""
     row = tl.program_id(0).to(tl.int64)

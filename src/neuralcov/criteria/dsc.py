@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from neuralcov.core import checks
 from neuralcov.core.activations import Activations
-from neuralcov.core.nearest import Corpus, nearest
+from neuralcov.core.nearest import Corpus, Group, nearest, nearest_in_groups, queries_at_once
 from neuralcov.core.shapes import Float
 from neuralcov.core.surprise import Fit, SurpriseCriterion
 from neuralcov.core.traceview import TraceView
@@ -63,28 +64,28 @@ class DistanceFit(Fit):
 
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
         """‖x − x_a‖ / ‖x_a − x_b‖; what is missing of the latter is found for the whole batch at once."""
-        number = torch.full((batch.size,), -1)
-        distance = torch.full((batch.size,), torch.nan, dtype=torch.float64)
-        for label, rows, traces in self.by_class(batch):
-            number[rows], found = self._within_class(label, traces)
-            distance[rows] = found.cpu()
-        placed = number >= 0
+        step = queries_at_once(self.view.width)
+        parts = [self._surprises(batch.take(slice(i, i + step))) for i in range(0, batch.size, step)]
+        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64, device=batch.device)
+
+    def _surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
+        classes, traces = self.classes_and_traces(batch)
+        groups = [
+            Group((classes == label).nonzero()[:, 0], partial(self._own, label))
+            for label in sorted(set(classes.tolist()))
+            if label in self.view.members
+        ]
+        number, apart = nearest_in_groups(traces, self._everyone, groups)
+        distance, placed = apart.cpu(), number >= 0
         between = torch.full_like(distance, torch.nan)
         between[placed] = self._between_classes(number[placed])
         ratio = torch.where(between.isfinite(), distance / between, torch.nan)
         coincide = torch.where(distance == 0, distance, torch.nan)
         return torch.where(between == 0, coincide, ratio).to(batch.device)
 
-    def _within_class(self, label: int, traces: Tensor) -> tuple[Tensor, Tensor]:
-        """Number and distance of the nearest training trace of the same class."""
-        members = self.view.members[label]
-        own = self.view.of_class(label)
-        corpus = Corpus(
-            lambda: [(members, own)],
-            lambda rows: own[torch.searchsorted(members, rows).to(own.device)],
-            self._everyone.centre,
-        )
-        return nearest(traces, corpus)
+    def _own(self, label: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The training traces of one class."""
+        yield self.view.members[label], self.view.of_class(label)
 
     def _between_classes(self, numbers: Tensor) -> Float[Tensor, "some"]:
         """Distance of training traces to the nearest of any other class, on the CPU."""

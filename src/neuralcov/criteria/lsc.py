@@ -63,12 +63,16 @@ class FixedFit(ClassFit):
     def __init__(self, view: TraceView, bandwidth: float) -> None:
         super().__init__(view)
         self._bandwidth = bandwidth
+        self._known: dict[int, tuple[Tensor, Tensor]] = {}
 
     def within_class(self, label: int, traces: Float[Tensor, "some width"]) -> Float[Tensor, "some"]:
         """Minus the log density of traces in one class."""
         own = self.view.of_class(label)
+        if label not in self._known:
+            centre = own[:_ROWS].mean(0, dtype=torch.float64)
+            self._known[label] = centre, _squares(own, centre)
         log_norm = self.view.width * math.log(math.sqrt(2 * math.pi) * self._bandwidth)
-        return _log_norm_minus_density(traces.double(), own, own[:_ROWS].double().mean(0), self._bandwidth, log_norm)
+        return _log_norm_minus_density(traces, own, *self._known[label], self._bandwidth, log_norm)
 
 
 class ScottFit(ClassFit):
@@ -101,18 +105,24 @@ class ScottFit(ClassFit):
             for rows in (self.view.of_class(label), traces)
         )
         log_norm = self.view.width / 2 * math.log(2 * math.pi) + factor.diagonal().log().sum()
-        return _log_norm_minus_density(here, own, torch.zeros_like(mean), 1.0, log_norm)
+        nothing = torch.zeros_like(mean)
+        return _log_norm_minus_density(here, own, nothing, _squares(own, nothing), 1.0, log_norm)
 
 
 def _log_norm_minus_density(
-    traces: Tensor, own: Tensor, centre: Tensor, bandwidth: float, log_norm: Tensor | float
+    traces: Tensor, own: Tensor, centre: Tensor, squares: Tensor, bandwidth: float, log_norm: Tensor | float
 ) -> Tensor:
     """−log of the mean kernel value, by sums of logarithms over blocks of training traces."""
+    # The centre is float64, and so is what is taken from it.
     here = traces - centre
-    squares = here.square().sum(1)
+    own_squares = here.square().sum(1)
     total = torch.full((len(traces),), -math.inf, dtype=torch.float64, device=traces.device)
-    for part in torch.split(own, _ROWS):
-        rows = part.double() - centre
-        apart = torch.addmm(squares[:, None] + rows.square().sum(1), here, rows.T, alpha=-2).clamp_(min=0)
+    for part, others in zip(torch.split(own, _ROWS), torch.split(squares, _ROWS), strict=True):
+        apart = torch.addmm(own_squares[:, None] + others, here, (part - centre).T, alpha=-2).clamp_(min=0)
         total = torch.logaddexp(total, torch.logsumexp(apart / (-2 * bandwidth**2), dim=1))
     return log_norm + math.log(len(own)) - total
+
+
+def _squares(rows: Tensor, centre: Tensor) -> Tensor:
+    """Squared distances from the centre, float64."""
+    return torch.cat([(part - centre).square_().sum(1) for part in torch.split(rows, _ROWS)])

@@ -118,6 +118,11 @@ class LVC(Criterion[LVCState]):
         unit = torch.where(unit > 0, unit, 1.0)
         return replace(self, fitted=LVCFit(yardsticks, limit, unit, reference.seen, constant))
 
+    @property
+    def fixed_size(self) -> bool:
+        """Moments have one size; dealing inputs to blocks has not been made to be recorded."""
+        return self.groups == 1
+
     def init(self, layout: Layout) -> LVCState:
         """No input in any block."""
         blocks = tuple(empty_moments(layout) for _ in range(self.groups))

@@ -75,34 +75,35 @@ class MahalanobisFit(ClassFit):
     def within_class(self, label: int, traces: Float[Tensor, "some width"]) -> Float[Tensor, "some"]:
         """The distance of traces from one class."""
         known = self._classes[label]
-        apart = traces.double() - known.mean
+        # The mean is float64, and so is what is taken from it.
+        apart = traces - known.mean
         squares = apart.square().sum(1)
         if known.factor is None:
             return torch.where(squares == 0, squares, torch.nan)
         if not known.dual:
             return _solved(known.factor, apart.T).sqrt()
         own = self.view.of_class(label)
-        along = torch.cat([(part.double() - known.mean) @ apart.T for part in torch.split(own, _ROWS)])
+        along = torch.cat([(part - known.mean) @ apart.T for part in torch.split(own, _ROWS)])
         # What lies outside the span of the class is measured by λ alone; rounding must not make it negative.
         return ((squares - _solved(known.factor, along)).clamp(min=0) / known.strength).sqrt()
 
 
 def _factorised(rows: Tensor, ridge: float) -> ClassFactor:
     count, width = rows.shape
-    mean = torch.stack([part.double().sum(0) for part in torch.split(rows, _ROWS)]).sum(0) / count
-    trace = torch.stack([(part.double() - mean).square().sum() for part in torch.split(rows, _ROWS)]).sum() / count
+    mean = torch.stack([part.sum(0, dtype=torch.float64) for part in torch.split(rows, _ROWS)]).sum(0) / count
+    trace = torch.stack([(part - mean).square_().sum() for part in torch.split(rows, _ROWS)]).sum() / count
     strength = ridge * trace / width
     if float(trace) == 0:
         return ClassFactor(mean, strength, None, dual=False)
     if count > width:
         scatter = torch.zeros(width, width, dtype=torch.float64, device=rows.device)
         for part in torch.split(rows, _ROWS):
-            centred = part.double() - mean
+            centred = part - mean
             scatter.addmm_(centred.T, centred)
         matrix = scatter.div_(count)
         matrix.diagonal().add_(strength)
     else:
-        centred = rows.double() - mean
+        centred = rows - mean
         matrix = centred @ centred.T
         matrix.diagonal().add_(count * strength)
     return ClassFactor(mean, strength, torch.linalg.cholesky(matrix), dual=count <= width)

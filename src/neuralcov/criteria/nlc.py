@@ -100,6 +100,11 @@ class NLC(Criterion[NLCState]):
             return frozenset({NEVER_FALLS})
         return frozenset({ORDER_FREE, SPLIT_FREE, MERGE_EXACT})
 
+    @property
+    def fixed_size(self) -> bool:
+        """Without classes, which appear as they are seen."""
+        return self.classes is None
+
     def init(self, layout: Layout) -> NLCState:
         """No spread anywhere."""
         needed = 8 * (self.classes or 1) * sum(width**2 for width in layout.widths.values())

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.bits import pack
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, widths_of
 from neuralcov.core.keys import set_keys
 from neuralcov.core.layout import Layout, group_by_width
@@ -20,7 +21,6 @@ from neuralcov.core.signs import (
     as_offer,
     count_newly_shown,
     newly_shown,
-    offer_of,
 )
 
 
@@ -114,13 +114,20 @@ def _absorbed(pairs: tuple[SignPairs, ...], offers: list[Offer]) -> tuple[SignPa
 def _offers(batch: Activations) -> list[Offer]:
     """The signs of every two consecutive layers."""
     signs: dict[int, Tensor] = {}
+    packed: dict[int, Tensor] = {}
     keys: dict[int, Tensor] = {}
     valid: dict[int, Tensor] = {}
     groups = group_by_width({name: outputs.shape[1] for name, outputs in batch.layers.items()})
     for group, stack in zip(groups, batch.stacks, strict=True):
         positive = stack.values > 0
-        group_keys = set_keys(positive, group.positions)
+        # Each layer's part in one piece of memory, by one operation for the whole group.
+        group_keys = set_keys(positive, group.positions).transpose(0, 1).contiguous()
+        group_signs = positive.transpose(0, 1).contiguous()
+        group_bits = pack(group_signs)
         for index, layer in enumerate(group.positions):
-            signs[layer], keys[layer] = positive[:, index], group_keys[:, index]
+            signs[layer], packed[layer], keys[layer] = group_signs[index], group_bits[index], group_keys[index]
             valid[layer] = batch.finite if stack.counted is None else stack.counted[:, index]
-    return [offer_of(k, signs[k], signs[k + 1], keys[k], valid[k] & valid[k + 1]) for k in range(len(batch.layers) - 1)]
+    return [
+        Offer(k, keys[k], packed[k + 1], packed[k + 1], signs[k], valid[k] & valid[k + 1])
+        for k in range(len(batch.layers) - 1)
+    ]

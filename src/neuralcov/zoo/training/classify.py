@@ -12,6 +12,7 @@ from neuralcov.zoo.samples import Samples
 from neuralcov.zoo.training.augment import Images, training_inputs
 from neuralcov.zoo.training.clock import one_cycle
 from neuralcov.zoo.training.recipe import Recipe
+from neuralcov.zoo.training.recorded import RecordedStep
 from neuralcov.zoo.training.task import Task, mixed_precision, optimiser_for, placed, set_rate
 
 _EVALUATION_BATCH = 1000
@@ -32,11 +33,15 @@ class Classification(Task):
         self.inputs_per_step = recipe.batch_size
         # Recurrent layers are fast enough as they are, and remember better in full precision.
         self.mixed = isinstance(self.inputs, Images)
+        self._learn = RecordedStep(self._learn_from) if self.mixed else self._learn_from
 
     def step(self, rows: Tensor, progress: float) -> Tensor:
         """One batch."""
         self.network.train()
         set_rate(self.optimiser, self.recipe.learning_rate * one_cycle(progress, self.recipe.warm_up))
+        return self._learn(rows)
+
+    def _learn_from(self, rows: Tensor) -> Tensor:
         with mixed_precision(self.device, self.mixed):
             logits = self.runner(self.inputs.batch(rows))
         loss = _loss(logits.float(), self.labels[rows], self.recipe.smoothing)

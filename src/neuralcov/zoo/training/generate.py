@@ -17,7 +17,8 @@ from neuralcov.zoo.training.average import Average
 from neuralcov.zoo.training.clock import plateau
 from neuralcov.zoo.training.fid import Gaussian, frechet_distance, gaussian_of_generator, gaussian_of_samples
 from neuralcov.zoo.training.recipe import Recipe
-from neuralcov.zoo.training.task import Task, mixed_precision, placed, set_rate
+from neuralcov.zoo.training.recorded import RecordedStep
+from neuralcov.zoo.training.task import Task, learning_rate, mixed_precision, placed, set_rate
 
 _NORM_BATCHES = 40
 _QUICK, _FULL = 10_000, 50_000
@@ -45,6 +46,7 @@ class Generation(Task):
             "adversary": self.adversary,
         }
         self.inputs_per_step = recipe.batch_size * recipe.discriminator_steps
+        self._learn = RecordedStep(self._learn_from)
         self._features = _features_if_fetched(device)
         self._real: Gaussian | None = None
 
@@ -54,11 +56,16 @@ class Generation(Task):
         set_rate(self.optimiser, self.recipe.learning_rate * share)
         set_rate(self.adversary, self.recipe.discriminator_rate * share)
         self.generator.train()
-        self.discriminator.train().requires_grad_(True)
+        self.discriminator.train()
+        loss = self._learn(rows)
+        self.average.update(self.generator)
+        return loss
+
+    def _learn_from(self, rows: Tensor) -> Tensor:
+        self.discriminator.requires_grad_(True)
         for part in rows.chunk(self.recipe.discriminator_steps):
             loss = self._discriminate(part)
         self._generate(self.recipe.batch_size)
-        self.average.update(self.generator)
         return loss
 
     def evaluate(self, final: bool) -> dict[str, float]:
@@ -158,7 +165,8 @@ def settle_norms(generator: Generator, batch_size: int, device: torch.device) ->
 
 
 def _adam(network: nn.Module, rate: float) -> torch.optim.Optimizer:
-    return torch.optim.Adam(network.parameters(), rate, betas=(0.0, 0.999))
+    given, on_gpu = learning_rate(network, rate)
+    return torch.optim.Adam(network.parameters(), given, betas=(0.0, 0.999), fused=on_gpu, capturable=on_gpu)
 
 
 def _features_if_fetched(device: torch.device) -> Inception | None:

@@ -59,16 +59,26 @@ def mixed_precision(device: torch.device, wanted: bool = True) -> AbstractContex
 
 
 def optimiser_for(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
-    """The recipe's optimiser, with weight decay for weights alone."""
+    """The recipe's optimiser, with weight decay for weights alone; fit to be recorded where the network is on a GPU."""
     weights = [parameter for parameter in network.parameters() if parameter.dim() > 1]
     others = [parameter for parameter in network.parameters() if parameter.dim() <= 1]
     groups = [{"params": weights, "weight_decay": recipe.weight_decay}, {"params": others, "weight_decay": 0.0}]
+    rate, on_gpu = learning_rate(network, recipe.learning_rate)
     if recipe.optimiser == "sgd":
-        return torch.optim.SGD(groups, recipe.learning_rate, momentum=0.9, nesterov=True)
-    return torch.optim.AdamW(groups, recipe.learning_rate, betas=(0.9, 0.99))
+        return torch.optim.SGD(groups, rate, momentum=0.9, nesterov=True, fused=on_gpu)
+    return torch.optim.AdamW(groups, rate, betas=(0.9, 0.99), fused=on_gpu, capturable=on_gpu)
+
+
+def learning_rate(network: nn.Module, rate: float) -> tuple[Tensor | float, bool]:
+    """A learning rate as the network's device wants it, in a tensor on a GPU, and whether it is on one."""
+    device = next(network.parameters()).device
+    return (torch.tensor(rate, device=device), True) if device.type == "cuda" else (rate, False)
 
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of every group."""
+    """Set the learning rate of every group; where it is a tensor, the one that recorded steps read."""
     for group in optimiser.param_groups:
-        group["lr"] = rate
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
