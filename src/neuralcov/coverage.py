@@ -145,6 +145,13 @@ class Coverage:
         """How many inputs were observed, those left out included."""
         return self._ledger.inputs
 
+    @property
+    def device(self) -> torch.device:
+        """Where inputs go: where the model is, or without one where statistics live."""
+        if self._tap is not None:
+            return self._tap.device
+        return torch.device("cpu") if self._ledger.layout is None else self._ledger.layout.device
+
     # Measuring
 
     @contextmanager
@@ -296,6 +303,24 @@ class Coverage:
         batch = self._batch(inputs, labels, activations, predictions, lengths)
         return self._ledger.admit(batch, min_gain=min_gain, refresh=refresh)
 
+    def run(
+        self, inputs: Any, labels: Any = None, *, lengths: Any = None, predictions: bool = True
+    ) -> tuple[Activations, Any]:
+        """Run the model once and observe nothing.
+
+        Args:
+            inputs: as for :meth:`update`.
+            labels: see there.
+            lengths: see there.
+            predictions: whether to read off the classes the model chose.
+
+        Returns:
+            The activations, for ``activations=`` of the other methods, and the model's output.
+        """
+        if self._tap is None:
+            raise InputError("this coverage has no model to run inputs through")
+        return self._tapped(Batch(inputs, as_labels(labels)), lengths, predictions=predictions)
+
     # Results
 
     def values(self) -> dict[str, float]:
@@ -440,9 +465,16 @@ class Coverage:
             self._ledger.observe(self._run(batch))
 
     def _run(self, batch: Batch, lengths: Any = None) -> Activations:
+        return self._tapped(batch, lengths)[0]
+
+    def _tapped(self, batch: Batch, lengths: Any = None, *, predictions: bool = False) -> tuple[Activations, Any]:
         assert self._tap is not None
-        wanted = {need: need in self._ledger.needs for need in ("predictions", "relevance")}
-        return self._arranged(self._tap.run(batch, lengths=lengths, **wanted)[0])
+        wanted = {
+            "predictions": predictions or "predictions" in self._ledger.needs,
+            "relevance": "relevance" in self._ledger.needs,
+        }
+        activations, output = self._tap.run(batch, lengths=lengths, **wanted)
+        return self._arranged(activations), output
 
     def _arranged(self, batch: Activations) -> Activations:
         if self._ledger.layout is None:

@@ -1,10 +1,13 @@
 import sys
 
 import torch
+from PIL import Image
 
 import neuralcov as nc
 from neuralcov import zoo
 from neuralcov.cli.demo import demo_criteria, demo_suites, ranks_rightly
+from neuralcov.cli.demo_fuzz import fuzz_digits, fuzz_figures, fuzz_words
+from neuralcov.fuzz.archive import open_campaign
 
 
 def test_suites_are_what_they_are_called():
@@ -34,3 +37,34 @@ def test_what_lacks_a_package_is_left_out(monkeypatch):
     criteria, left_out = demo_criteria()
     assert left_out == ["NPC(0.7)"]
     assert [c.name for c in criteria] == [c.name for c in everything if not isinstance(c, nc.NPC)]
+
+
+def test_real_faults_are_found_and_drawn(digits_net, tmp_path):
+    test = zoo.digits("test")
+    (tmp_path / "campaign").mkdir()
+    for _ in range(2):  # the second demo in a folder takes the place of the first
+        campaign = fuzz_digits(digits_net, test, tmp_path / "campaign", iterations=150)
+    assert campaign.iterations == 150
+    assert campaign.stats.seconds < 20
+    assert len(campaign.faults) >= 10
+    mutants, origins = (
+        torch.stack(images).float() / 16
+        for images in zip(*((fault.input, test.inputs[fault.root]) for fault in campaign.faults), strict=True)
+    )
+    labels = torch.tensor([int(test.labels[fault.root]) for fault in campaign.faults])
+    with torch.no_grad():
+        assert (digits_net(origins).argmax(1) == labels).all()
+        assert (digits_net(mutants).argmax(1) != labels).all()
+    with Image.open(tmp_path / "faults.png") as picture:
+        assert picture.width > 400
+    said = fuzz_words(campaign, tmp_path / "faults.png")
+    assert f"{len(campaign.faults)} of those are misread though their origin is not" in said
+    assert fuzz_figures(campaign)["faults"] == len(campaign.faults)
+    assert open_campaign(tmp_path / "campaign").book.tally.faults == len(campaign.faults)
+
+
+def test_a_search_without_a_fault_says_so(digits_net, tmp_path):
+    one = zoo.digits("test").take(slice(0, 1))
+    campaign = fuzz_digits(digits_net, one, tmp_path / "campaign", iterations=0)
+    assert "no fault among them" in fuzz_words(campaign, tmp_path / "faults.png")
+    assert not (tmp_path / "faults.png").exists()

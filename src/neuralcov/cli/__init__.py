@@ -11,6 +11,7 @@ from neuralcov.cli.combine import combine
 from neuralcov.cli.console import complain, show_warning
 from neuralcov.cli.data import data
 from neuralcov.cli.demo import demo
+from neuralcov.cli.fuzz import fuzz
 from neuralcov.cli.layers import layers
 from neuralcov.cli.measure import measure
 from neuralcov.cli.train import train
@@ -26,6 +27,7 @@ app = typer.Typer(
 for command in (demo, layers, measure, combine, train):
     app.command()(command)
 app.add_typer(data, name="data")
+app.add_typer(fuzz, name="fuzz")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""``neuralcov demo``: train a small network on shipped digits and measure four suites under every criterion."""
+"""``neuralcov demo``: train a small network on shipped digits, measure four suites, and fuzz it."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rich.table import Table
 
 from neuralcov import zoo
 from neuralcov.cli.console import output
+from neuralcov.cli.demo_fuzz import fuzz_digits, fuzz_figures, fuzz_words
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.coverage import Coverage
@@ -46,15 +47,22 @@ def demo(
             f"left out: {', '.join(left_out)}, which needs captum; pip install 'neuralcov\\[paths]' brings it"
         )
     console.print(_verdict(results))
+    campaign = fuzz_digits(net, test, folder / "campaign")
+    console.print(fuzz_words(campaign, folder / "faults.png"), soft_wrap=True)
     content = {
         "accuracy": accuracy,
         "seconds": round(time.perf_counter() - started, 1),
         "inputs": {name: len(suite) for name, suite in suites.items()},
         "values": results,
         "ranked rightly": {name: ranks_rightly(values) for name, values in results.items()},
+        "fuzzing": fuzz_figures(campaign),
     }
     (folder / "results.json").write_text(json.dumps(content, indent=2) + "\n")
-    console.print(f"left in {folder}: results.json, test.ncov (coverage of the test set), training.ncal (calibration)")
+    console.print(
+        f"left in {folder}: results.json, test.ncov (coverage of the test set), training.ncal (calibration), "
+        f"faults.png, campaign (look into it with: neuralcov fuzz show {folder / 'campaign'})",
+        soft_wrap=True,
+    )
 
 
 def demo_suites(test: zoo.Samples) -> dict[str, zoo.Samples]:

@@ -43,6 +43,10 @@ class MemoryBudgetError(NeuralcovError, MemoryError):
     """What was asked for does not fit the memory that was allowed."""
 
 
+class CampaignError(NeuralcovError, RuntimeError):
+    """A fuzzing campaign cannot start or go on: its folder is in use, damaged or of another campaign."""
+
+
 class MissingExtraError(NeuralcovError, ImportError):
     """Something needs a package that comes with one of neuralcov's extras."""
 

@@ -1,0 +1,229 @@
+"""``neuralcov fuzz``: search for inputs a model gets wrong; resume, replay, shrink, show, measure, export."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from neuralcov.cli import options
+from neuralcov.cli.console import note, output
+from neuralcov.cli.fuzz_quality import measures
+from neuralcov.cli.fuzz_report import conclude, replay_line, show_campaign, shrink_and_draw
+from neuralcov.cli.fuzz_setup import Order, build, order_of
+from neuralcov.cli.samples import parse_channels
+from neuralcov.core.errors import InputError
+from neuralcov.fuzz.archive import PARTS, open_campaign
+from neuralcov.fuzz.findings import Fault
+from neuralcov.fuzz.folder import CampaignFolder
+from neuralcov.report.text import show_value
+
+fuzz = typer.Typer(help="Search for inputs a model gets wrong, guided by coverage.", no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Argument(help="The campaign's folder.")]
+Iterations = Annotated[int | None, typer.Option("--iterations", "-n", min=1, help="Stop after so many seeds.")]
+Minutes = Annotated[float | None, typer.Option(min=0.001, help="Stop after so many minutes.")]
+Faults = Annotated[int | None, typer.Option(min=1, help="Stop once so many faults are found.")]
+FailOnFaults = Annotated[bool, typer.Option("--fail-on-faults", help="Exit with 1 if there are faults.")]
+Shrink = Annotated[bool, typer.Option(help="At the end, leave out mutations that the pictured faults do not need.")]
+
+
+@fuzz.command()
+def run(
+    model: options.Model,
+    data: Annotated[str, typer.Option(help="What to start from: zoo:NAME, folder:PATH, npz:PATH or module:factory.")],
+    folder: Annotated[Path, typer.Option("--output", "-o", help="Where the campaign is kept.")],
+    weights: options.Weights = None,
+    criteria: Annotated[
+        list[str] | None, typer.Option("--criterion", "-c", help="What guides, such as nlc or nc:0.75; repeat it.")
+    ] = None,
+    calibrate: Annotated[str | None, typer.Option(help="Training data, or a saved calibration (.ncal).")] = None,
+    layers: options.Layers = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Inputs to start from, drawn from the data.")] = 1000,
+    iterations: Iterations = None,
+    minutes: Minutes = None,
+    faults: Faults = None,
+    mutations: Annotated[
+        str | None, typer.Option(help="Names joined by commas, such as contrast,rotation,style; all usual ones else.")
+    ] = None,
+    styles: Annotated[
+        str | None, typer.Option(help="Stylise with a folder of images, or 'shipped'; needs the data set adain.")
+    ] = None,
+    style_moves: Annotated[
+        bool, typer.Option("--style-moves", help="Count a style as the one change that moves the origin too.")
+    ] = False,
+    style_side: Annotated[int, typer.Option(min=16, help="Pixels to stylise at.")] = 128,
+    against: Annotated[str | None, typer.Option(help="A second model that should agree.")] = None,
+    against_weights: Annotated[Path | None, typer.Option(help="Its weights.")] = None,
+    mean: Annotated[str | None, typer.Option(help="Per channel, subtracted from pixels in [0, 1].")] = None,
+    std: Annotated[str | None, typer.Option(help="Per channel, by which they are then divided.")] = None,
+    guidance: Annotated[str, typer.Option(help="coverage, or random: the baseline that checks nothing.")] = "coverage",
+    wave: Annotated[int, typer.Option(min=1, help="Seeds that advance together; 1 is the plain algorithm.")] = 256,
+    tries: Annotated[int, typer.Option(min=1, help="Mutants per seed.")] = 50,
+    batch: Annotated[int, typer.Option(min=1, help="The most inputs per forward pass.")] = 1000,
+    seed: Annotated[int, typer.Option(min=0, help="Of every random choice.")] = 0,
+    min_gain: Annotated[float, typer.Option(help="What a gain must exceed.")] = 0.0,
+    refresh: Annotated[int | None, typer.Option(min=1, help="LVC: admissions per factorisation; 1 is exact.")] = None,
+    schedule: Annotated[
+        str, typer.Option(help="uniform, or fresh: rather seeds that have brought little.")
+    ] = "uniform",
+    alpha: Annotated[float, typer.Option(help="Valid if fewer positions changed than this share,")] = 0.2,
+    beta: Annotated[float, typer.Option(help="or none by this share of the range.")] = 0.4,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds the model may take for a batch.")] = None,
+    checkpoint: Annotated[float, typer.Option(min=0.0, help="Seconds between saves of the coverage state.")] = 60.0,
+    pictures: Annotated[int, typer.Option(min=0, help="Faults of a group that get pictures; export gives all.")] = 20,
+    device: options.Device = "cpu",
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible kernels only.")] = False,
+    shrink: Shrink = True,
+    fail_on_faults: FailOnFaults = False,
+) -> None:
+    """Start a campaign; stop it at any time and go on with `neuralcov fuzz resume`."""
+    order = Order(
+        model=model,
+        data=data,
+        weights=None if weights is None else str(weights.resolve()),
+        criteria=tuple(criteria or ["nlc"]),
+        calibrate=calibrate,
+        layers=layers,
+        seeds=seeds,
+        mutations=() if mutations is None else tuple(name.strip() for name in mutations.split(",")),
+        styles=styles,
+        style_moves=style_moves,
+        style_side=style_side,
+        against=against,
+        against_weights=None if against_weights is None else str(against_weights.resolve()),
+        mean=parse_channels(mean),
+        std=parse_channels(std),
+        guidance=guidance,
+        wave=wave,
+        tries=tries,
+        batch=batch,
+        seed=seed,
+        min_gain=min_gain,
+        refresh=refresh,
+        schedule=schedule,
+        alpha=alpha,
+        beta=beta,
+        time_limit=time_limit,
+        checkpoint=checkpoint,
+        pictures=pictures,
+        device=device,
+        deterministic=deterministic,
+    )
+    CampaignFolder(folder).require_new()
+    bench = build(order, folder, resumed=False)
+    with _hints(folder):
+        limit = None if minutes is None else 60 * minutes
+        campaign = bench.fuzzer.run(iterations, seconds=limit, faults=faults, progress=True)
+    conclude(bench, campaign, shrink, fail_on_faults)
+
+
+@fuzz.command()
+def resume(
+    folder: Folder,
+    iterations: Iterations = None,
+    minutes: Minutes = None,
+    faults: Faults = None,
+    shrink: Shrink = True,
+    fail_on_faults: FailOnFaults = False,
+) -> None:
+    """Go on with a campaign that was stopped or killed, to its limits or to new ones counted from its start."""
+    bench = build(order_of(folder), folder, resumed=True)
+    with _hints(folder):
+        limit = None if minutes is None else 60 * minutes
+        campaign = bench.fuzzer.resume(iterations, seconds=limit, faults=faults, progress=True)
+    if not campaign.exact:
+        note("waves since the last checkpoint came out otherwise here than logged: coverage follows the log")
+    conclude(bench, campaign, shrink, fail_on_faults)
+
+
+@fuzz.command()
+def replay(
+    folder: Folder,
+    numbers: Annotated[list[int] | None, typer.Argument(help="Numbers of faults; all by default.")] = None,
+) -> None:
+    """Run the model on saved faults again; exit with 1 if one does not come back."""
+    bench = build(order_of(folder), folder, resumed=True)
+    found = bench.fuzzer.replay(_chosen(bench.fuzzer.load(), numbers))
+    for entry in found if numbers else []:
+        output().print(replay_line(entry), soft_wrap=True, highlight=False)
+    again = sum(entry.reproduced for entry in found)
+    rebuilt = sum(entry.rebuilt for entry in found)
+    output().print(
+        f"{again} of {len(found)} faults come back; {rebuilt} are made anew from their origin to the last bit",
+        highlight=False,
+    )
+    if again < len(found):
+        raise typer.Exit(1)
+
+
+@fuzz.command("shrink")
+def shrink_faults(
+    folder: Folder,
+    numbers: Annotated[list[int] | None, typer.Argument(help="Numbers of faults; all by default.")] = None,
+) -> None:
+    """Leave out mutations that faults do not need; what is left is saved beside the faults."""
+    bench = build(order_of(folder), folder, resumed=True)
+    shrink_and_draw(bench, _chosen(bench.fuzzer.load(), numbers))
+
+
+@fuzz.command()
+def export(
+    folder: Folder,
+    to: Annotated[Path, typer.Option("--output", "-o", help="Where pictures go.")],
+    what: Annotated[list[str] | None, typer.Option(help=f"{', '.join(PARTS)}; repeat it. Faults by default.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="At most so many of each.")] = None,
+) -> None:
+    """Write faults, the queue or the seeds as pictures (or text), with an index; needs no model."""
+    archive = open_campaign(folder)
+    for part in what or ["faults"]:
+        count = archive.export(part, to, limit=limit)
+        output().print(f"{count} {part} in {to / part}", soft_wrap=True, highlight=False)
+
+
+@fuzz.command()
+def show(folder: Folder) -> None:
+    """Show how a campaign stands; one that is running may be looked at too."""
+    show_campaign(open_campaign(folder))
+
+
+@fuzz.command()
+def quality(
+    folder: Folder,
+    features: Annotated[
+        str | None, typer.Option(help="A network from pixels to features, such as zoo:inception, for IS and FID.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=2, help="At most so many outputs for these two.")] = None,
+    device: options.Device = "cpu",
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures there too.")] = None,
+) -> None:
+    """Measure what a campaign found: faults per output, classes, entropy; with --features, IS and FID to the seeds."""
+    found = measures(open_campaign(folder), features, limit, device)
+    for name, value in found.items():
+        shown = "none" if value is None else show_value(float(value)) if isinstance(value, float) else f"{value:,}"
+        output().print(f"{name.replace('_', ' ')}: {shown}", highlight=False)
+    if json_file is not None:
+        json_file.write_text(json.dumps(found, indent=2) + "\n")
+
+
+@contextmanager
+def _hints(folder: Path) -> Iterator[None]:
+    """Say how to go on when a person stops the campaign."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        note(f"stopped; go on with: neuralcov fuzz resume {folder}")
+        raise typer.Exit(130) from None
+
+
+def _chosen(faults: Sequence[Fault], numbers: list[int] | None) -> list[Fault]:
+    if not numbers:
+        return list(faults)
+    for number in numbers:
+        if not 0 <= number < len(faults):
+            raise InputError(f"fault {number}: the campaign has {len(faults)} faults, numbered from 0")
+    return [faults[number] for number in numbers]

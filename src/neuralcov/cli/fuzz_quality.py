@@ -1,0 +1,58 @@
+"""How good the finds of a campaign are: read from its folder, measured and told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuralcov import zoo
+from neuralcov.cli.models import load_model
+from neuralcov.core.errors import InputError
+from neuralcov.fuzz.archive import Archive
+from neuralcov.fuzz.space import Pixels
+from neuralcov.quality import classes_reached, naturalness, scaled_entropy
+
+
+def measures(archive: Archive, features: str | None, limit: int | None, device: str) -> dict[str, Any]:
+    """Faults per output, classes and entropy; with a network for features, also Inception Score and Fréchet distance.
+
+    Args:
+        archive: the campaign.
+        features: a network from pixels in [0, 1] to features, as on the command line; ``zoo:inception`` is enlarged to.
+        limit: at most so many outputs, spread over the campaign.
+        device: where the network runs.
+    """
+    reached = [fault.after for fault in archive.faults if fault.after is not None]
+    outputs = archive.book.tally.kept
+    found: dict[str, Any] = {
+        "outputs": outputs,
+        "faults": len(archive.faults),
+        "faults / outputs": len(archive.faults) / outputs if outputs else None,
+        "classes reached": classes_reached(reached),
+        "scaled entropy": scaled_entropy(reached),
+    }
+    if features is None:
+        return found
+    if not isinstance(archive.space, Pixels):
+        raise InputError("Inception Score and Fréchet distance are of pictures: this campaign is over texts")
+    network, corpus = _features(features, device), archive.book.corpus
+    rows = torch.arange(corpus.roots, len(corpus))
+    if limit is not None and limit < len(rows):
+        rows = rows[torch.linspace(0, len(rows) - 1, limit).long()]
+    images = archive.space.open(corpus.inputs(rows.numpy())).to(device)
+    seeds = archive.space.open(corpus.inputs(slice(0, corpus.roots))).to(device)
+    return found | naturalness(images, seeds, network).to_json()
+
+
+def _features(text: str, device: str) -> Callable[[Tensor], Tensor]:
+    model = load_model(text, None, device)
+    if not isinstance(model, zoo.Inception):
+        return model
+
+    def in_colour(pixels: Tensor) -> Tensor:
+        return model.of_pixels(pixels.expand(-1, 3, -1, -1))
+
+    return in_colour

@@ -1,0 +1,190 @@
+"""From the words of a fuzz command to a fuzzer, and back again from a campaign's configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neuralcov import zoo
+from neuralcov.cli.models import load_model
+from neuralcov.cli.samples import choose, load_samples
+from neuralcov.core.criterion import criterion_from_text
+from neuralcov.core.errors import CampaignError, InputError
+from neuralcov.coverage import Coverage
+from neuralcov.fuzz import Fuzzer, Mutation, Stylise, image_mutations, style_folder, text_mutations
+from neuralcov.fuzz.folder import CampaignFolder
+
+_CALIBRATION = "calibration.ncal"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a person asked for, as plain data: ``resume`` and ``replay`` read it back."""
+
+    model: str
+    data: str
+    weights: str | None = None
+    criteria: tuple[str, ...] = ("nlc",)
+    calibrate: str | None = None
+    layers: str | None = None
+    seeds: int | None = 1000
+    mutations: tuple[str, ...] = ()
+    styles: str | None = None
+    style_moves: bool = False
+    style_side: int = 128
+    against: str | None = None
+    against_weights: str | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    guidance: str = "coverage"
+    wave: int = 256
+    tries: int = 50
+    batch: int = 1000
+    seed: int = 0
+    min_gain: float = 0.0
+    refresh: int | None = None
+    schedule: str = "uniform"
+    alpha: float = 0.2
+    beta: float = 0.4
+    time_limit: float | None = None
+    checkpoint: float = 60.0
+    pictures: int | None = 20
+    device: str = "cpu"
+    deterministic: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """A fuzzer ready to run, and the seeds it was built from."""
+
+    fuzzer: Fuzzer
+    samples: zoo.Samples
+    model: nn.Module
+
+
+def order_of(folder: Path) -> Order:
+    """What the campaign in a folder was started with."""
+    notes = CampaignFolder(folder).config()["notes"]
+    if "order" not in notes:
+        raise CampaignError(
+            f"{folder}: this campaign was started from Python: build the same Fuzzer there and call its resume(), "
+            "replay() or shrink()"
+        )
+    known: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in notes["order"].items()
+    }
+    return Order(**known)
+
+
+def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
+    """The fuzzer an order describes. A campaign that goes on reads the calibration from its folder."""
+    if order.deterministic:
+        torch.use_deterministic_algorithms(True)
+    model = load_model(order.model, _path(order.weights), order.device)
+    coverage = Coverage(model, [criterion_from_text(text) for text in order.criteria], layers=order.layers)
+    if order.guidance == "coverage":
+        _calibrate(coverage, order, folder, resumed)
+    samples = load_samples(order.data, mean=order.mean, std=order.std)
+    samples = choose(samples, order.seeds, order.seed)
+    vocabulary = _vocabulary(order.data, samples)
+    rival = None
+    if order.against is not None:
+        rival = load_model(order.against, _path(order.against_weights), order.device)
+    fuzzer = Fuzzer(
+        coverage,
+        samples.inputs,
+        samples.labels,
+        mutations=_mutations(order, samples, model, vocabulary),
+        preprocess=_preprocess(samples),
+        folder=folder,
+        guidance=order.guidance,
+        wave=order.wave,
+        tries=order.tries,
+        batch=order.batch,
+        seed=order.seed,
+        min_gain=order.min_gain,
+        refresh=order.refresh,
+        schedule=order.schedule,
+        alpha=order.alpha,
+        beta=order.beta,
+        levels=samples.levels,
+        words=vocabulary,
+        against=rival,
+        time_limit=order.time_limit,
+        checkpoint=order.checkpoint,
+        pictures=order.pictures,
+        notes={"order": asdict(order), "classes": list(samples.classes)},
+    )
+    return Bench(fuzzer, samples, model)
+
+
+def _calibrate(coverage: Coverage, order: Order, folder: Path, resumed: bool) -> None:
+    kept = folder / _CALIBRATION
+    if resumed and kept.is_file():
+        coverage.calibrate(kept)
+    elif order.calibrate is not None:
+        if Path(order.calibrate).is_file():
+            coverage.calibrate(order.calibrate)
+        else:
+            training = load_samples(order.calibrate, mean=order.mean, std=order.std, split="train")
+            padded = training.lengths is not None
+            coverage.calibrate(training.named_batches(order.batch) if padded else training.batches(order.batch))
+        # Learnt again, on other hardware even from the same data, it would not be the same to the bit.
+        coverage.save_calibration(kept)
+
+
+def _preprocess(samples: zoo.Samples) -> Callable[[Tensor], Any]:
+    if samples.lengths is None:
+        return samples.prepare
+
+    def tell_lengths(tokens: Tensor) -> dict[str, Tensor]:
+        return {"tokens": tokens, "lengths": (tokens != 0).sum(1).clamp(min=1)}
+
+    return tell_lengths
+
+
+def _vocabulary(data: str, samples: zoo.Samples) -> tuple[str, ...] | None:
+    if samples.lengths is None or not data.startswith("zoo:imdb"):
+        return None
+    return zoo.imdb_vocabulary().entries
+
+
+def _mutations(
+    order: Order, samples: zoo.Samples, model: nn.Module, vocabulary: tuple[str, ...] | None
+) -> list[Mutation]:
+    if samples.lengths is not None:
+        found = text_mutations(vocabulary, _word_vectors(model, vocabulary))
+    else:
+        found = image_mutations(min(samples.inputs.shape[2:]))
+        if order.styles is not None or "style" in order.mutations:
+            found.append(_stylise(order))
+    if not order.mutations:
+        return found
+    by_name = {mutation.name: mutation for mutation in found}
+    for name in order.mutations:
+        if name not in by_name:
+            raise InputError(f"mutation {name!r}: for this data there are {', '.join(by_name)}")
+    return [by_name[name] for name in order.mutations]
+
+
+def _stylise(order: Order) -> Stylise:
+    network = zoo.adain().to(order.device)
+    styles = style_folder(None if order.styles in (None, "shipped") else order.styles)
+    return Stylise(network.encoder, network.decoder, styles, side=order.style_side, geometric=order.style_moves)
+
+
+def _word_vectors(model: nn.Module, vocabulary: tuple[str, ...] | None) -> Tensor | None:
+    """The model's own embedding, if it is one of the whole vocabulary."""
+    tables = [module.weight for module in model.modules() if isinstance(module, nn.Embedding)]
+    if vocabulary is None or not tables or len(tables[0]) != len(vocabulary):
+        return None
+    return tables[0].detach()
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

@@ -1,0 +1,63 @@
+"""Coverage-guided search for inputs that a model gets wrong."""
+
+from neuralcov.fuzz.campaign import Campaign
+from neuralcov.fuzz.checks import Case, Rival
+from neuralcov.fuzz.findings import Fault
+from neuralcov.fuzz.fuzzer import Fuzzer
+from neuralcov.fuzz.mutations import (
+    Blur,
+    Brightness,
+    Contrast,
+    Drop,
+    Duplicate,
+    Mutation,
+    Rotation,
+    Shuffle,
+    Stylise,
+    Substitute,
+    Swap,
+    image_mutations,
+    kornia_mutation,
+    mutation,
+    neighbour_table,
+    scaling,
+    shear,
+    style_folder,
+    text_mutations,
+    translation,
+    typo_table,
+)
+from neuralcov.fuzz.schedule import Schedule
+from neuralcov.fuzz.validity import PixelRule, WordRule
+
+__all__ = [
+    "Blur",
+    "Brightness",
+    "Campaign",
+    "Case",
+    "Contrast",
+    "Drop",
+    "Duplicate",
+    "Fault",
+    "Fuzzer",
+    "Mutation",
+    "PixelRule",
+    "Rival",
+    "Rotation",
+    "Schedule",
+    "Shuffle",
+    "Stylise",
+    "Substitute",
+    "Swap",
+    "WordRule",
+    "image_mutations",
+    "kornia_mutation",
+    "mutation",
+    "neighbour_table",
+    "scaling",
+    "shear",
+    "style_folder",
+    "text_mutations",
+    "translation",
+    "typo_table",
+]

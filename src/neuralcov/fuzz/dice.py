@@ -1,0 +1,61 @@
+"""Randomness as a pure function: of a campaign's seed and a wave, or of one number per input."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# Constants of SplitMix64 (Steele, Lea and Flood, 2014), as signed numbers.
+_STEP = -0x61C8864680B583EB
+_FIRST = -0x40A7B892E31B1A47
+_SECOND = -0x6B2FB644ECCEEE15
+
+
+def dice(seed: int, wave: int) -> np.random.Generator:
+    """All random numbers of one wave; the same for the same two numbers, whatever came before.
+
+    >>> first, again, other = (float(dice(1, wave).random()) for wave in (7, 7, 8))
+    >>> first == again, first == other
+    (True, False)
+    """
+    return np.random.Generator(np.random.Philox(key=np.array([seed, wave], dtype=np.uint64)))
+
+
+def choices(chances: np.ndarray, count: int) -> np.ndarray:
+    """From numbers in [0, 1) to whole numbers below ``count``."""
+    return np.minimum((chances * count).astype(np.int64), count - 1)
+
+
+def uniform(keys: Tensor, index: int | Tensor) -> Tensor:
+    """Numbers in [0, 1), each a function of its key and ``index``, computed where the keys lie.
+
+    >>> keys = torch.tensor([5, 6, 5])
+    >>> first = uniform(keys, 0)
+    >>> bool(first[0] == first[2]), bool(first[0] == first[1]), bool(first[0] == uniform(keys, 1)[0])
+    (True, False, False)
+    """
+    step = (index + 1) * _STEP if isinstance(index, Tensor) else _wrapped((index + 1) * _STEP)
+    # 24 bits: what float32 holds, for devices without float64.
+    return (_mixed(keys + step) >> 40 & 0xFFFFFF).float() / (1 << 24)
+
+
+def _mixed(numbers: Tensor) -> Tensor:
+    numbers = (numbers ^ _shifted(numbers, 30)) * _FIRST
+    numbers = (numbers ^ _shifted(numbers, 27)) * _SECOND
+    return numbers ^ _shifted(numbers, 31)
+
+
+def _wrapped(number: int) -> int:
+    """A number as 64 signed bits hold it."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _shifted(numbers: Tensor, bits: int) -> Tensor:
+    """Shifted right with zeros coming in, which PyTorch's shift of signed numbers does not do."""
+    return (numbers >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def seeded(seed: int, device: torch.device) -> torch.Generator:
+    """A generator of PyTorch on a device, for functions that want one."""
+    return torch.Generator(device).manual_seed(seed)

@@ -1,0 +1,191 @@
+"""Mutations of text as tokens: swap, drop, duplicate and shuffle words, typos, replacement by nearby words.
+
+A batch is ``(batch, length)`` whole numbers, each row a text followed by padding. What happens to a row is a
+function of one number drawn for it, so that it can be repeated alone; all rows are changed together.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralcov.core.errors import InputError
+from neuralcov.fuzz.dice import uniform
+from neuralcov.fuzz.mutations.mutation import Draw, Mutation
+
+_KEYS = 1 << 48
+
+
+class TextMutation(Mutation):
+    """A change repeated a few times in a text, at places drawn from the setting.
+
+    Args:
+        counts: how often; one of these is drawn for each text.
+        padding: the token behind a text's end.
+    """
+
+    geometric = False
+
+    def __init__(self, name: str, counts: Sequence[int], padding: int = 0) -> None:
+        if not counts or min(counts) < 1:
+            raise InputError(f"mutation {name!r} of {list(counts)} words: expected numbers of at least 1")
+        self.name = name
+        self.counts = tuple(counts)
+        self.padding = padding
+
+    def choose(self, chances: np.ndarray) -> np.ndarray:
+        """A number each, from which everything else follows."""
+        return (chances * _KEYS).astype(np.int64)
+
+    def apply(self, batch: Tensor, draw: Draw) -> Tensor:
+        """Each text changed as often as its setting says."""
+        keys = torch.from_numpy(draw.setting).to(batch.device, non_blocking=True)
+        times = torch.from_numpy(self._times(draw.setting)).to(batch.device, non_blocking=True)
+        tokens = batch
+        for turn in range(int(max(self._times(draw.setting), default=0))):
+            lengths = text_lengths(tokens, self.padding)
+            changed = self.change(tokens, lengths, keys, 8 * turn)
+            tokens = torch.where((turn < times)[:, None], changed, tokens)
+        return tokens
+
+    @abstractmethod
+    def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
+        """One change in every text, with random numbers from ``start`` on; texts too short for it stay."""
+
+    def describe(self, setting: int) -> str:
+        """The name, how often, and the number it follows from."""
+        return f"{self.name} ×{int(self._times(np.array([setting]))[0])} with key {setting}"
+
+    def identity(self) -> dict[str, Any]:
+        """The name, the counts and the padding."""
+        return {"name": self.name, "geometric": False, "counts": list(self.counts), "padding": self.padding}
+
+    def _times(self, settings: np.ndarray) -> np.ndarray:
+        return np.asarray(np.array(self.counts)[settings % len(self.counts)])
+
+
+class Swap(TextMutation):
+    """Two neighbouring words change places."""
+
+    def __init__(self, counts: Sequence[int] = (1, 2, 3), padding: int = 0) -> None:
+        super().__init__("swap", counts, padding)
+
+    def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
+        """Of some word with the next."""
+        here = _place(lengths - 1, keys, start)[:, None]
+        order = _columns(tokens).expand_as(tokens)
+        swapped = torch.where(order == here, order + 1, torch.where(order == here + 1, order - 1, order))
+        return torch.where((lengths >= 2)[:, None], tokens.gather(1, swapped.clamp(max=tokens.shape[1] - 1)), tokens)
+
+
+class Drop(TextMutation):
+    """A word goes, and what follows moves up; a single word stays."""
+
+    def __init__(self, counts: Sequence[int] = (1, 2, 3), padding: int = 0) -> None:
+        super().__init__("drop", counts, padding)
+
+    def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
+        """Of some word."""
+        here = _place(lengths, keys, start)[:, None]
+        order = _columns(tokens)
+        end = tokens.new_full((len(tokens), 1), self.padding)
+        shorter = torch.cat([tokens, end], 1).gather(1, order + (order >= here).long())
+        return torch.where((lengths >= 2)[:, None], shorter, tokens)
+
+
+class Duplicate(TextMutation):
+    """A word is said twice; of a text that fills its row the last word falls off."""
+
+    def __init__(self, counts: Sequence[int] = (1, 2, 3), padding: int = 0) -> None:
+        super().__init__("duplicate", counts, padding)
+
+    def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
+        """Of some word."""
+        here = _place(lengths, keys, start)[:, None]
+        order = _columns(tokens)
+        return torch.where((lengths >= 1)[:, None], tokens.gather(1, order - (order > here).long()), tokens)
+
+
+class Shuffle(TextMutation):
+    """A few words in a row are put in some order.
+
+    Args:
+        counts: how many places are shuffled.
+        words: how many words each time.
+        padding: the token behind a text's end.
+    """
+
+    def __init__(self, counts: Sequence[int] = (1,), words: int = 4, padding: int = 0) -> None:
+        super().__init__("shuffle", counts, padding)
+        if not 2 <= words <= 7:
+            raise InputError(f"shuffle of {words} words: expected 2 to 7")
+        self.words = words
+
+    def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
+        """Of the words from some place on, or of all where there are fewer."""
+        size = min(self.words, tokens.shape[1])
+        first = _place(lengths - size + 1, keys, start)[:, None]
+        places = first + torch.arange(size, device=tokens.device)
+        ranks = uniform(keys[:, None], start + 1 + torch.arange(size, device=tokens.device))
+        # Places behind the end of a short text rank last and so stay where they are.
+        ranks = torch.where(places < lengths[:, None], ranks, 2.0 + places)
+        return tokens.scatter(1, places, tokens.gather(1, places.gather(1, ranks.argsort(1))))
+
+    def identity(self) -> dict[str, Any]:
+        """With the number of words."""
+        return {**super().identity(), "words": self.words}
+
+
+class Substitute(TextMutation):
+    """A word gives way to one that a table holds for it.
+
+    Args:
+        name: what the mutation is called.
+        table: ``(vocabulary, k)``: k tokens to take in place of each token.
+        counts: how many words.
+        padding: the token behind a text's end.
+    """
+
+    def __init__(self, name: str, table: Tensor, counts: Sequence[int] = (1, 2, 3), padding: int = 0) -> None:
+        super().__init__(name, counts, padding)
+        if table.dim() != 2 or table.is_floating_point() or table.shape[1] < 1:
+            raise InputError(
+                f"mutation {name!r} with a table of type {table.dtype} and shape {tuple(table.shape)}: "
+                "expected whole numbers (vocabulary, k)"
+            )
+        self.table = table
+
+    def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
+        """Of some word."""
+        if self.table.device != tokens.device:
+            self.table = self.table.to(tokens.device)
+        here = _place(lengths, keys, start)[:, None]
+        column = (uniform(keys, start + 1) * self.table.shape[1]).long()
+        word = tokens.gather(1, here)[:, 0].long()
+        other = self.table[word, column].to(tokens.dtype)[:, None]
+        return torch.where((lengths >= 1)[:, None], tokens.scatter(1, here, other), tokens)
+
+    def identity(self) -> dict[str, Any]:
+        """With the content of the table."""
+        content = self.table.cpu().contiguous().numpy()
+        return {**super().identity(), "table": hashlib.sha256(content.tobytes()).hexdigest()}
+
+
+def text_lengths(tokens: Tensor, padding: int) -> Tensor:
+    """``(batch,)``: tokens before the padding at a row's end."""
+    return (_columns(tokens) + 1).mul(tokens != padding).amax(1)
+
+
+def _columns(tokens: Tensor) -> Tensor:
+    return torch.arange(tokens.shape[1], device=tokens.device).expand(len(tokens), -1)
+
+
+def _place(count: Tensor, keys: Tensor, index: int) -> Tensor:
+    """One of the first ``count`` places of each text; 0 where there are none."""
+    return (uniform(keys, index) * count.clamp(min=1)).long()

@@ -1,0 +1,113 @@
+"""Which mutants are still what their origin was: few positions changed, or all of them little."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.errors import InputError
+from neuralcov.core.shapes import Bool
+from neuralcov.fuzz.space import Pixels, Space
+
+# (mutants, references) as they are stored → which are valid, (batch,).
+Validity = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class PixelRule:
+    """DeepHunter's rule: fewer than α of the positions changed, or no change as large as β of the range.
+
+    A position has changed when any of its channels differs. Both limits are exclusive.
+
+    Args:
+        alpha: share of positions.
+        beta: share of the range.
+        range: the largest value, 1.0 for floats.
+    """
+
+    alpha: float = 0.2
+    beta: float = 0.4
+    range: float = 255
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise InputError(f"{name}={getattr(self, name)}: expected a share from 0 to 1")
+
+    def __call__(self, mutants: Tensor, references: Tensor) -> Bool[Tensor, "batch"]:
+        """Which mutants are valid."""
+        # Bytes are subtracted as bytes: the larger minus the smaller never wraps.
+        change = torch.maximum(mutants, references) - torch.minimum(mutants, references)
+        if change.dim() > 2:
+            change = change.amax(1)
+        change = change.flatten(1)
+        few, little = self.alpha * change.shape[1], self.beta * self.range
+        if not change.is_floating_point():
+            # Whole numbers are below a limit if they are below its ceiling, which no rounding of the limit can change.
+            little = math.ceil(little)
+        return ((change > 0).sum(1) < math.ceil(few)) | (change.amax(1) < little)
+
+    def identity(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"rule": "pixels", "alpha": self.alpha, "beta": self.beta}
+
+
+@dataclass(frozen=True)
+class WordRule:
+    """For text: the edit distance in words is below α of the length of the origin.
+
+    The distance counts insertions, deletions and substitutions (Levenshtein), so that a dropped word costs 1
+    although every word behind it moves.
+    """
+
+    alpha: float = 0.2
+    padding: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.alpha <= 1:
+            raise InputError(f"alpha={self.alpha}: expected a share from 0 to 1")
+
+    def __call__(self, mutants: Tensor, references: Tensor) -> Bool[Tensor, "batch"]:
+        """Which mutants are valid."""
+        length = (references != self.padding).sum(1)
+        return edit_distance(mutants, references, self.padding) < self.alpha * length
+
+    def identity(self) -> dict[str, Any]:
+        """Plain data."""
+        return {"rule": "words", "alpha": self.alpha}
+
+
+def edit_distance(texts: Tensor, others: Tensor, padding: int = 0) -> Tensor:
+    """Levenshtein distance of rows of tokens, ``(batch,)``, padding at their ends left out.
+
+    >>> edit_distance(torch.tensor([[5, 6, 7, 0], [5, 0, 0, 0]]), torch.tensor([[5, 7, 8, 0], [5, 6, 0, 0]])).tolist()
+    [2, 1]
+    """
+    lengths, targets = (_lengths(rows, padding) for rows in (texts, others))
+    columns = torch.arange(others.shape[1] + 1, device=texts.device)
+    row = columns.expand(len(texts), -1)
+    distance = row.gather(1, targets[:, None])[:, 0]
+    for place in range(texts.shape[1]):
+        differs = (texts[:, place, None] != others).long()
+        best = torch.minimum(row[:, 1:] + 1, row[:, :-1] + differs)
+        best = torch.cat([row[:, :1] + 1, best], 1)
+        # An insertion costs 1 a column: the cheapest way in from any column before is a running minimum.
+        row = (best - columns).cummin(1).values + columns
+        distance = torch.where(lengths == place + 1, row.gather(1, targets[:, None])[:, 0], distance)
+    return distance
+
+
+def usual_rule(space: Space, alpha: float, beta: float) -> PixelRule | WordRule:
+    """The rule for a kind of inputs."""
+    if isinstance(space, Pixels):
+        return PixelRule(alpha, beta, range=space.levels or 1)
+    return WordRule(alpha, getattr(space, "padding", 0))
+
+
+def _lengths(rows: Tensor, padding: int) -> Tensor:
+    return torch.arange(1, rows.shape[1] + 1, device=rows.device).mul(rows != padding).amax(1)

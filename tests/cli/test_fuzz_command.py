@@ -1,0 +1,185 @@
+"""The fuzz commands as a person types them: a campaign from its start to its pictures."""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from neuralcov import zoo
+from neuralcov.cli import main
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Run a command in this process; give its exit code, output and complaints."""
+
+    def command(*arguments):
+        monkeypatch.setattr(sys, "argv", ["neuralcov", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        captured = capsys.readouterr()
+        return code, captured.out, captured.err
+
+    monkeypatch.setenv("COLUMNS", "160")
+    return command
+
+
+@pytest.fixture(scope="module")
+def weights(digits_net, tmp_path_factory):
+    path = tmp_path_factory.mktemp("weights") / "digits.safetensors"
+    save_file(digits_net.state_dict(), path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def campaign(weights, tmp_path_factory):
+    """A campaign started in a process of its own."""
+    folder = tmp_path_factory.mktemp("campaign") / "c"
+    command = [sys.executable, "-m", "neuralcov", "fuzz", "run", "zoo:digits", "--weights", str(weights)]
+    command += ["--data", "zoo:digits", "--seeds", "80", "--wave", "32", "-n", "150", "-o", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder, done
+
+
+def test_a_campaign_tells_how_it_goes_and_what_came_of_it(campaign):
+    folder, done = campaign
+    assert "150 seeds, " in done.stdout
+    assert "judged/s" in done.stderr  # plain lines, since there is no terminal
+    assert "coverage NLC" in done.stdout
+    assert " taken for " in done.stdout
+    assert "faults need fewer mutations than they had" in done.stdout
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["iterations"] == 150
+    assert summary["faults"] > 0
+    with Image.open(folder / "faults.png") as sheet:
+        assert min(sheet.size) > 100
+    stories = list((folder / "faults").glob("*.json"))
+    assert stories
+    assert all("needed" in json.loads(path.read_text()) for path in stories)
+
+
+def test_every_saved_fault_comes_back(run, campaign):
+    folder, _ = campaign
+    code, out, _ = run("fuzz", "replay", folder)
+    count = json.loads((folder / "summary.json").read_text())["faults"]
+    assert code == 0
+    assert f"{count} of {count} faults come back; {count} are made anew from their origin to the last bit" in out
+    code, out, _ = run("fuzz", "replay", folder, 0, 2)
+    assert code == 0
+    assert out.count("comes back; predicted") == 2
+    code, _, err = run("fuzz", "replay", folder, count)
+    assert code == 2
+    assert f"fault {count}: the campaign has {count} faults, numbered from 0" in err
+
+
+def test_a_model_that_was_mended_gives_exit_code_1(run, campaign, tmp_path):
+    folder, _ = campaign
+    other = tmp_path / "other"
+    shutil.copytree(folder, other)
+    config = json.loads((other / "config.json").read_text())
+    weights = tmp_path / "mended.safetensors"
+    torch.manual_seed(1)
+    net = zoo.DigitsNet()
+    net.fc2.weight.data.zero_()
+    save_file(net.state_dict(), weights)
+    config["notes"]["order"]["weights"] = str(weights)
+    (other / "config.json").write_text(json.dumps(config))
+    code, out, _ = run("fuzz", "replay", other)
+    assert code == 1
+    assert "faults come back" in out
+
+
+def test_show_export_shrink_and_quality_need_little(run, campaign, tmp_path):
+    folder, _ = campaign
+    code, out, _ = run("fuzz", "show", folder)
+    assert code == 0
+    assert "zoo:digits on zoo:digits, 80 seeds: 150 done with" in out
+    code, out, _ = run("fuzz", "export", folder, "-o", tmp_path, "--what", "queue", "--what", "faults", "--limit", 5)
+    assert code == 0
+    assert len(list((tmp_path / "queue").glob("*.png"))) == len(list((tmp_path / "faults").glob("*.png"))) == 5
+    code, out, _ = run("fuzz", "shrink", folder, 0, 1)
+    assert code == 0
+    assert "of 2 faults need fewer mutations" in out
+    code, out, _ = run("fuzz", "quality", folder, "--json", tmp_path / "q.json")
+    assert code == 0
+    found = json.loads((tmp_path / "q.json").read_text())
+    summary = json.loads((folder / "summary.json").read_text())
+    assert found["faults / outputs"] == summary["faults"] / summary["kept"]
+    assert (found["classes reached"], found["scaled entropy"]) == (summary["classes"], summary["entropy"])
+
+
+def test_quality_with_any_network(run, campaign, tmp_path, monkeypatch):
+    pytest.importorskip("torchmetrics")
+    folder, _ = campaign
+    (tmp_path / "mine.py").write_text("from torch import nn\ndef make():\n    return nn.Flatten()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    code, _, _ = run("fuzz", "quality", folder, "--features", "mine:make", "--limit", 20, "--json", "q.json")
+    assert code == 0
+    found = json.loads((tmp_path / "q.json").read_text())
+    assert found["images"] == 20
+    assert found["references"] == 80
+    assert found["frechet_distance"] > 0
+    assert found["inception_score"] >= 1
+
+
+def test_going_on(run, campaign, tmp_path):
+    folder, _ = campaign
+    target = tmp_path / "c"
+    shutil.copytree(folder, target)
+    code, out, _ = run("fuzz", "resume", target, "-n", 170, "--no-shrink", "--fail-on-faults")
+    assert code == 1  # there are faults, and that was asked for
+    assert "170 seeds, " in out
+
+
+def test_other_ways_to_start(run, weights, tmp_path):
+    base = ["fuzz", "run", "zoo:digits", "--weights", weights, "--data", "zoo:digits", "--seeds", 30, "-n", 20]
+    code, out, err = run(
+        *base, "-o", tmp_path / "a", "-c", "lvc", "-c", "nc:0.9", "--calibrate", "zoo:digits", "--wave", 8,
+        "--mutations", "contrast,rotation", "--schedule", "fresh", "--against", "zoo:digits", "--refresh", 1,
+        "--no-shrink",
+    )  # fmt: skip
+    assert code == 0, err
+    assert "coverage LVC" in out
+    assert (tmp_path / "a" / "calibration.ncal").is_file()
+    code, out, err = run("fuzz", "resume", tmp_path / "a", "-n", 25, "--no-shrink")
+    assert code == 0, err
+    code, out, _ = run(*base, "-o", tmp_path / "b", "--guidance", "random", "--no-shrink")
+    assert code == 0
+    assert "20 kept (100.0% of judged)" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--mutations", "melt"], "mutation 'melt': for this data there are contrast, brightness"),
+        (["-c", "lvc"], "LVC needs calibration"),
+        (["--mean", "a"], "expected numbers separated by commas"),
+        (["--alpha", "3"], "alpha=3.0: expected a share from 0 to 1"),
+    ],
+)
+def test_mistakes_end_in_one_sentence(run, weights, tmp_path, arguments, message):
+    base = ["fuzz", "run", "zoo:digits", "--weights", weights, "--data", "zoo:digits", "-n", 5, "-o", tmp_path / "c"]
+    code, _, err = run(*base, *arguments)
+    assert code == 2
+    assert message in err.replace("\n", " ")
+    assert "Traceback" not in err
+
+
+def test_folders_that_hold_something_else(run, campaign, weights, tmp_path):
+    folder, _ = campaign
+    code, _, err = run("fuzz", "run", "zoo:digits", "--weights", weights, "--data", "zoo:digits", "-n", 5, "-o", folder)
+    assert code == 2
+    assert "holds a campaign already" in err.replace("\n", " ")
+    code, _, err = run("fuzz", "show", tmp_path)
+    assert code == 2
+    assert "no campaign has begun here" in err.replace("\n", " ")

@@ -1,0 +1,11 @@
+"""What several parts of the tests share."""
+
+import pytest
+
+from neuralcov import zoo
+
+
+@pytest.fixture(scope="session")
+def digits_net():
+    """A network that tells digits apart, trained for a few seconds."""
+    return zoo.train_digits(epochs=3, progress=False)

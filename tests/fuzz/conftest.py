@@ -1,0 +1,15 @@
+"""A network that tells digits apart, and a few digits to start from."""
+
+import pytest
+
+from neuralcov import zoo
+
+
+@pytest.fixture(scope="session")
+def net(digits_net):
+    return digits_net
+
+
+@pytest.fixture(scope="session")
+def digits():
+    return zoo.digits("test").take(slice(0, 60))

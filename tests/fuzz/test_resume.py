@@ -1,0 +1,243 @@
+"""Campaigns that are killed, stopped or broken off, and go on as if nothing had happened."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+import neuralcov as nc
+from neuralcov.core.errors import CampaignError, MismatchError
+from neuralcov.fuzz import Brightness, Contrast
+from neuralcov.fuzz.archive import open_campaign
+from neuralcov.fuzz.folder import CampaignFolder
+from neuralcov.fuzz.record import Record
+from tests.fuzz.support import fuzzer_of
+
+
+def records(folder):
+    return [Record.from_bytes(content) for content in CampaignFolder(folder).log.read()]
+
+
+def same_campaign(one, other):
+    """Whether two folders hold the same to the bit, times aside."""
+    first, second = records(one), records(other)
+    assert len(first) == len(second)
+    for mine, theirs in zip(first, second, strict=True):
+        assert mine.same_as(theirs)
+        assert mine.messages == theirs.messages
+    states = []
+    for folder in (one, other):
+        wave, path = CampaignFolder(folder).latest_coverage()
+        assert wave == len(first)
+        states.append(path.read_bytes())
+    assert states[0] == states[1]
+    stories = [{path.name: path.read_bytes() for path in (folder / "faults").iterdir()} for folder in (one, other)]
+    assert stories[0] == stories[1]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs processes that can be forked")
+def test_killed_at_random_moments(tmp_path):
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.fuzz.killing", str(tmp_path), "12"]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 8, "too few kills hit a running campaign"
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    same_campaign(whole, killed)
+    assert open_campaign(whole).book.tally.finished == 260
+    assert any(record.messages for record in records(whole)), "no exception was among what had to survive"
+    for line in (killed / "stats.jsonl").read_text().splitlines():
+        assert json.loads(line)["iterations"] <= 260
+
+
+@pytest.fixture
+def finished(net, digits, tmp_path):
+    """A campaign of 60 seeds that nobody stopped."""
+    fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=tmp_path / "whole").run(iterations=60)
+    return tmp_path / "whole"
+
+
+def cut(finished, target, waves):
+    """A copy as a kill leaves it: coverage from the start, some waves of the log, and a torn one."""
+    shutil.copytree(finished, target)
+    full = (finished / "queue.log").read_bytes()
+    packs = [len(content) + 16 for content in CampaignFolder(finished).log.read()]
+    (target / "queue.log").write_bytes(full[: sum(packs[:waves]) + 21])
+    shutil.rmtree(target / "faults")
+    (target / "faults").mkdir()
+    return target
+
+
+@pytest.mark.parametrize("waves", [0, 1, 3])
+def test_waves_since_the_saved_coverage_are_repeated(net, digits, finished, tmp_path, waves):
+    start = tmp_path / "start"
+    fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=start).run(iterations=0)
+    target = cut(finished, tmp_path / "cut", waves)
+    shutil.rmtree(target / "coverage")
+    shutil.copytree(start / "coverage", target / "coverage")
+    campaign = fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=target).resume()
+    assert campaign.exact
+    same_campaign(finished, target)
+
+
+def test_a_finished_campaign_tells_the_same_again_and_goes_further(net, digits, finished, tmp_path):
+    before = json.loads((finished / "summary.json").read_text())
+    fuzzer = fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=finished)
+    campaign = fuzzer.resume()
+    assert campaign.values == before["values"]
+    assert campaign.stats.growth == pytest.approx(before["growth"])
+    assert campaign.stats.kept == before["kept"]
+    further = fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=75)
+    assert further.iterations == 75
+
+
+def test_the_baseline_resumes_too(net, digits, tmp_path):
+    settings = {"wave": 8, "guidance": "random"}
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    expected = fuzzer_of(net, digits, [nc.NLC()], folder=whole, **settings).run(iterations=40)
+    fuzzer_of(net, digits, [nc.NLC()], folder=parts, **settings).run(iterations=16)
+    campaign = fuzzer_of(net, digits, [nc.NLC()], folder=parts, **settings).resume(iterations=40)
+    assert torch.equal(campaign.inputs, expected.inputs)
+
+
+def test_on_other_hardware_coverage_follows_the_log(net, digits, finished, tmp_path):
+    """A log that says otherwise than this machine would: as told, and the campaign says that it is not exact."""
+    target = cut(finished, tmp_path / "cut", 3)
+    shutil.rmtree(target / "coverage")
+    start = tmp_path / "start"
+    fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=start).run(iterations=0)
+    shutil.copytree(start / "coverage", target / "coverage")
+    folder = CampaignFolder(target)
+    folder.repair()
+    told = records(target)
+    folder.log.path.write_bytes(b"")
+    for record in told:
+        inputs = record.inputs.copy()
+        inputs[0] = 16 - inputs[0]
+        object.__setattr__(record, "inputs", inputs)
+        folder.log.append(record.to_bytes())
+    folder.log.close()
+    fuzzer = fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=target)
+    campaign = fuzzer.resume(iterations=60)
+    assert not campaign.exact
+    again = records(target)
+    assert all(mine.same_as(theirs) for mine, theirs in zip(told, again, strict=False))
+    plain = nc.Coverage(net, [nc.NLC()])
+    plain.update(digits.inputs / 16)
+    for image in campaign.inputs:
+        plain.update(image[None] / 16)
+    assert campaign.values["NLC"] == pytest.approx(plain.values()["NLC"])
+
+
+def test_another_campaign_is_not_gone_on_with(net, digits, finished):
+    def resume(**changes):
+        criteria = changes.pop("criteria", [nc.NLC()])
+        samples = changes.pop("digits", digits)
+        return fuzzer_of(net, samples, criteria, **({"wave": 16, "folder": finished} | changes)).resume(iterations=61)
+
+    with pytest.raises(MismatchError, match="the campaign there has wave 16, this one 8; give it what it had"):
+        resume(wave=8)
+    with pytest.raises(MismatchError, match=r"has validity .*0\.2.*this one .*0\.3"):
+        resume(alpha=0.3)
+    with pytest.raises(MismatchError, match=r"has criteria \['NLC'\], this one \['NC\(0.5\)'\]"):
+        resume(criteria=[nc.NC(0.5)])
+    with pytest.raises(MismatchError, match="has mutations"):
+        resume(mutations=[Contrast([0.5]), Brightness([9])])
+    with pytest.raises(MismatchError, match="has seeds"):
+        resume(digits=digits.take(torch.arange(60).flip(0)))
+    with pytest.raises(CampaignError, match="holds a campaign already; resume it"):
+        fuzzer_of(net, digits, [nc.NLC()], folder=finished).run(iterations=1)
+
+
+def test_nothing_to_resume(net, digits, tmp_path):
+    with pytest.raises(CampaignError, match="no campaign has begun here"):
+        fuzzer_of(net, digits, [nc.NLC()], folder=tmp_path / "empty").resume()
+    with pytest.raises(CampaignError, match="has no folder="):
+        fuzzer_of(net, digits, [nc.NLC()]).resume()
+    with pytest.raises(CampaignError, match="has not begun"):
+        fuzzer_of(net, digits, [nc.NLC()]).replay([])
+
+
+def test_a_stop_within_a_wave_loses_that_wave_only(net, digits, tmp_path):
+    class Impatient(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net, self.left = net, None
+
+        def forward(self, images):
+            if self.left is not None:
+                self.left -= 1
+                if self.left < 0:
+                    raise KeyboardInterrupt
+            return self.net(images)
+
+    model = Impatient()
+    fuzzer = fuzzer_of(model, digits, [nc.NLC()], wave=16, folder=tmp_path / "campaign")
+    fuzzer.run(iterations=16)
+    model.left = 2
+    with pytest.raises(KeyboardInterrupt):
+        fuzzer.run(iterations=60)
+    with pytest.raises(CampaignError, match="stopped within a wave: build a new Fuzzer and call resume"):
+        fuzzer.run(iterations=60)
+    model.left = None
+    again = fuzzer_of(model, digits, [nc.NLC()], wave=16, folder=tmp_path / "campaign")
+    assert again.resume(iterations=60).exact
+    # A limit reached in between ends waves early, so that only the same limits give the same campaign.
+    whole = fuzzer_of(model, digits, [nc.NLC()], wave=16, folder=tmp_path / "whole")
+    whole.run(iterations=16)
+    whole.run(iterations=60)
+    first, second = records(tmp_path / "campaign"), records(tmp_path / "whole")
+    assert len(first) == len(second)
+    assert all(mine.same_as(theirs) for mine, theirs in zip(first, second, strict=True))
+
+
+def test_two_processes_cannot_work_on_one_campaign(net, digits, finished):
+    other = CampaignFolder(finished)
+    other.lock()
+    with pytest.raises(CampaignError, match="another process is at work on this campaign"):
+        fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=70)
+    other.unlock()
+    assert fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=62).iterations == 62
+
+
+def test_a_folder_that_was_tampered_with(finished):
+    folder = CampaignFolder(finished)
+    config = folder.config()
+    (finished / "config.json").write_text(json.dumps({**config, "schema": 9}))
+    with pytest.raises(CampaignError, match="a campaign of schema 9, this neuralcov reads schema 1"):
+        open_campaign(finished)
+    (finished / "config.json").write_text(
+        json.dumps({name: value for name, value in config.items() if name != "rules"})
+    )
+    with pytest.raises(CampaignError, match="the configuration lacks 'rules'"):
+        open_campaign(finished)
+    (finished / "config.json").write_text("{")
+    with pytest.raises(CampaignError, match=r"config\.json: damaged"):
+        open_campaign(finished)
+    (finished / "config.json").write_text(json.dumps(config))
+    (finished / "seeds.safetensors").write_bytes(b"")
+    with pytest.raises(CampaignError, match=r"seeds\.safetensors: cannot be read"):
+        open_campaign(finished)
+
+
+def test_a_full_disk_stops_the_campaign_and_loses_nothing_committed(net, digits, tmp_path, monkeypatch):
+    fuzzer = fuzzer_of(net, digits, [nc.NLC()], wave=8, folder=tmp_path / "campaign")
+    fuzzer.run(iterations=8)
+    committed = len(records(tmp_path / "campaign"))
+
+    def full(content):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fuzzer.folder.log, "append", full)
+    with pytest.raises(CampaignError, match=r"cannot be written .*No space left"):
+        fuzzer.run(iterations=400)
+    monkeypatch.undo()
+    assert len(records(tmp_path / "campaign")) == committed
+    again = fuzzer_of(net, digits, [nc.NLC()], wave=8, folder=tmp_path / "campaign")
+    assert again.resume(iterations=30).iterations == 30
+    assert np.isfinite(again.coverage.values()["NLC"])
