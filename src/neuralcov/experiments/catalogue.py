@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from neuralcov.core.errors import InputError
-from neuralcov.experiments import diversity_image, faults, order, timing
+from neuralcov.experiments import (
+    diversity_generative,
+    diversity_image,
+    diversity_text,
+    faults,
+    fuzzing,
+    order,
+    timing,
+)
 from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.scales import Scale
 
 PLANS: dict[str, Callable[[Scale], list[Cell]]] = {
     "diversity-image": diversity_image.plan,
+    "diversity-text": diversity_text.plan,
+    "diversity-generative": diversity_generative.plan,
     "faults": faults.faults_plan,
     "faults-test": faults.faults_test_plan,
     "perturbations": faults.perturbations_plan,
+    "fuzz": fuzzing.plan,
     "time": timing.plan,
     "order": order.plan,
 }

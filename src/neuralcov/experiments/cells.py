@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from neuralcov.core.errors import InputError, NeuralcovError
@@ -70,7 +71,9 @@ class CellFolder:
     def plan(self) -> tuple[Scale, dict[str, dict[str, Any]]]:
         """The scale and every cell ever planned here."""
         if not (self.path / "plan.json").is_file():
-            raise InputError(f"{self.path}: holds no results; run `neuralcov reproduce NAME --output {self.path}` first")
+            raise InputError(
+                f"{self.path}: holds no results; run `neuralcov reproduce NAME --output {self.path}` first"
+            )
         content = json.loads((self.path / "plan.json").read_text())
         return scale_from_json(content["scale"]), content["cells"]
 
@@ -153,7 +156,7 @@ def estimate(name: str, folder: CellFolder) -> float | None:
     for _, content in folder.results():
         rates.setdefault(content["kind"], []).append(content["seconds"] / max(content["work"], 1))
     known = rates.get(cell["kind"]) or [rate for kind in rates.values() for rate in kind]
-    return max(known) * cell["work"] if known else None
+    return median(known) * cell["work"] if known else None
 
 
 def write_json(path: Path, content: Any) -> None:

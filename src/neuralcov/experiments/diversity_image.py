@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from neuralcov.experiments.subjects import (
 )
 from neuralcov.experiments.suites import NORMALISED, PIXEL, NoisyCopies, of_classes
 from neuralcov.experiments.workbench import Workbench, mixed
+from neuralcov.zoo.samples import Samples
 
 NAME = "diversity-image"
 
@@ -30,10 +31,11 @@ NAME = "diversity-image"
 def plan(scale: Scale) -> list[Cell]:
     """The test suite and the paper's noise on every network first, then other noise, equal sizes, repetitions."""
     cells = [test_cell(network, scale) for network in scale.networks]
-    for run in range(scale.runs):
-        for noise in scale.noises:
-            for unit in (NORMALISED, PIXEL):
-                for network in scale.networks:
+    for noise in scale.noises:
+        for unit in (NORMALISED, PIXEL):
+            for network in scale.networks:
+                # Only the paper's noise is repeated.
+                for run in range(scale.runs if noise == scale.noises[0] else 1):
                     cells.append(_noise_cell(network, unit, noise, run, scale))
     for network in scale.networks:
         cells.append(
@@ -83,7 +85,7 @@ def _noise_cell(network: str, unit: str, noise: float, run: int, scale: Scale) -
         compute=noisy_copies,
         parameters={"network": network, "unit": unit, "noise": noise, "run": run},
         work=scale.test * max(scale.multiples),
-        rank=rank if run == 0 else 80 + run + (0 if paper else 10),
+        rank=rank if run == 0 else 80 + run,
         kind=f"suite {network}",
     )
 
@@ -121,8 +123,8 @@ def equal_sizes(bench: Workbench, network: str) -> dict[str, Any]:
     subject, panel, scale = image_subject(bench, network), image_panel(bench, network), bench.scale
     test = test_activations(bench, network)
     classes = len(subject.test.classes)
-    half = min(scale.drawn, min(len(of_classes(subject.test, random_classes(bench, classes, classes // 2, d))) for d in range(scale.draws)))
-    single = min(len(of_classes(subject.test, random_classes(bench, classes, 1, d))) for d in range(scale.draws))
+    half = min(scale.drawn, _smallest(bench, subject.test, classes // 2))
+    single = min(scale.drawn, _smallest(bench, subject.test, 1))
     draw = _Drawing(bench, panel)
 
     def noisy(unit: str) -> Activations:
@@ -153,18 +155,20 @@ def equal_sizes(bench: Workbench, network: str) -> dict[str, Any]:
 def path_coverage(bench: Workbench, network: str, noise: float) -> dict[str, Any]:
     """NPC on a part of the training data and of the suites, since relevance is costly."""
     subject, panel, scale = image_subject(bench, network), path_panel(bench, network), bench.scale
-    size, count = min(scale.batch, 250), scale.path_inputs
+    size, count = min(scale.batch, 500), scale.path_inputs
     seeds = seeds_of(bench, subject.test, 0)
     part = subject.test.take(slice(0, count))
-    many = max(scale.multiples)
     suites: dict[str, Any] = {"test": panel.measure(part.batches(size))}
     for unit in (NORMALISED, PIXEL):
         # ×1 has as many copies as there are test inputs here; ×10 would take ten times as long and is left out.
         suites[f"x1 {unit}"] = panel.measure(NoisyCopies(seeds, len(part), noise, unit, size, 5))
     moved = attacked(bench, network, "train", "PGD").samples
     suites["PGD"] = panel.measure(moved.take(slice(0, count)).batches(size))
-    return {"suites": suites, "training": {"inputs": panel.training_inputs, "values": panel.training_values},
-            "left out": f"x{many}"}
+    return {
+        "suites": suites,
+        "training": {"inputs": panel.training_inputs, "values": panel.training_values},
+        "left out": f"x{max(scale.multiples)}",
+    }
 
 
 class _Drawing:
@@ -185,7 +189,13 @@ class _Drawing:
         return {"inputs": min(size, suite.size), "values": values}
 
 
-def _exactly(copies: NoisyCopies, counts: list[int]) -> Any:
+def _smallest(bench: Workbench, samples: Samples, wanted: int) -> int:
+    """How many inputs every draw of so many classes has at least."""
+    drawn = (random_classes(bench, len(samples.classes), wanted, draw) for draw in range(bench.scale.draws))
+    return min(len(of_classes(samples, classes)) for classes in drawn)
+
+
+def _exactly(copies: NoisyCopies, counts: list[int]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """The same batches, cut where a count is reached."""
     seen = 0
     for inputs, labels in copies:

@@ -76,7 +76,7 @@ def _attacked(bench: Workbench, network: str, split: str, method: str) -> dict[s
     found = attacked(bench, network, split, method)
     return {
         "suites": {method: panel.measure(found.samples.batches(bench.scale.batch))},
-        "success": found.success,
+        "attack": found.to_json(),
         "steps": bench.scale.pgd_steps if method == "PGD" else bench.scale.cw_steps,
     }
 

@@ -59,7 +59,9 @@ class Scale:
         fuzz_wave: seeds that advance together.
         path_training: training inputs for NPC, whose relevance pass is costly.
         path_inputs: inputs of each suite for NPC.
+        text: ``imdb``, or ``toy`` for a small language made on the spot.
         reviews: training reviews, and as many for the test suite.
+        generator: ``cifar10``, or ``toy`` for a small one that was not trained.
         generated: inputs of the generator.
         pictured: inputs behind a figure.
         divided: by what the sizes were divided for trying out.
@@ -93,7 +95,9 @@ class Scale:
     fuzz_wave: int
     path_training: int
     path_inputs: int
+    text: str
     reviews: int
+    generator: str
     generated: int
     pictured: int
     divided: int = 1
@@ -132,14 +136,16 @@ FULL = Scale(
     order_batches=(1000, 100, 20),
     time_inputs=10_000,
     time_batches=(1000, 100),
-    time_runs=5,
+    time_runs=3,
     fuzz_seeds=1_000,
     fuzz_iterations=10_000,
-    fuzz_seconds=20.0,
+    fuzz_seconds=12.0,
     fuzz_wave=1000,
-    path_training=10_000,
-    path_inputs=5_000,
+    path_training=20_000,
+    path_inputs=10_000,
+    text="imdb",
     reviews=17_500,
+    generator="cifar10",
     generated=32_000,
     pictured=2_000,
 )
@@ -159,7 +165,7 @@ SMOKE = Scale(
     attacked=300,
     pgd_steps=10,
     cw_inputs=100,
-    cw_steps=50,
+    cw_steps=100,
     perturbed=50,
     orders=3,
     order_inputs=400,
@@ -173,7 +179,9 @@ SMOKE = Scale(
     fuzz_wave=60,
     path_training=600,
     path_inputs=200,
+    text="toy",
     reviews=300,
+    generator="toy",
     generated=400,
     pictured=300,
 )
@@ -184,7 +192,7 @@ SCALES = {scale.name: scale for scale in (SMOKE, FULL)}
 def scale_from_json(content: dict[str, Any]) -> Scale:
     """The scale that :meth:`Scale.to_json` described."""
     known = {field.name for field in fields(Scale)}
-    plain = {name: tuple(value) if isinstance(value, list) else value for name, value in content.items()}
+    plain: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in content.items()}
     if set(plain) != known:
         odd = sorted(set(plain) ^ known)[0]
         raise InputError(f"these results were made by another version: {odd!r} is known to one of the two only")

@@ -48,8 +48,8 @@ def trained(network: str, data: str) -> nn.Module:
             "names another folder"
         )
     model = zoo.build(network)
-    state = load_file(path)
-    model.load_state_dict({name: value.float() if value.is_floating_point() else value for name, value in state.items()})
+    state = load_file(path).items()
+    model.load_state_dict({name: value.float() if value.is_floating_point() else value for name, value in state})
     return model.eval()
 
 
@@ -85,7 +85,7 @@ def path_panel(bench: Workbench, network: str) -> Panel:
 
     def make() -> Panel:
         part = _some(bench, subject.train, bench.scale.path_training, PATH_ROWS)
-        return Panel(subject.model, path_settings(), part.batches(min(bench.scale.batch, 250)))
+        return Panel(subject.model, path_settings(), part.batches(min(bench.scale.batch, 500)))
 
     return bench.once(("paths", network), make)
 

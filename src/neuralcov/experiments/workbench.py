@@ -28,11 +28,18 @@ class Workbench:
         self.scale, self.device, self.seed = scale, torch.device(device), seed
         self.prepared = 0.0
         self._made: dict[Hashable, Any] = {}
+        self._failed: dict[Hashable, Exception] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` gives, made at first need."""
+        """What ``make`` gives, made at first need; if that fails, it fails again without being tried again."""
+        if key in self._failed:
+            raise self._failed[key]
         if key not in self._made:
-            self._made[key] = make()
+            try:
+                self._made[key] = make()
+            except Exception as error:
+                self._failed[key] = error
+                raise
         return cast(T, self._made[key])
 
     def prepare(self, key: Hashable, make: Callable[[], T]) -> T:
@@ -44,10 +51,6 @@ class Workbench:
         self.wait()
         self.prepared = before + time.monotonic() - started
         return made
-
-    def forget(self, key: Hashable) -> None:
-        """Let go of something that was made."""
-        self._made.pop(key, None)
 
     def wait(self) -> None:
         """Wait for the device, so that times are right."""
