@@ -14,6 +14,7 @@ from neuralcov.cli.demo import demo
 from neuralcov.cli.fuzz import fuzz
 from neuralcov.cli.layers import layers
 from neuralcov.cli.measure import measure
+from neuralcov.cli.reproduce import reproduce
 from neuralcov.cli.train import train
 from neuralcov.core.errors import NeuralcovError
 
@@ -24,7 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (demo, layers, measure, combine, train):
+for command in (demo, layers, measure, combine, train, reproduce):
     app.command()(command)
 app.add_typer(data, name="data")
 app.add_typer(fuzz, name="fuzz")

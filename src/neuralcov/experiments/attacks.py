@@ -1,0 +1,165 @@
+"""Adversarial inputs by foolbox: PGD and Carlini–Wagner, and perturbed inputs that keep their prediction."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from neuralcov.core.errors import InputError, MissingExtraError
+from neuralcov.experiments.scales import Scale
+from neuralcov.zoo.samples import Samples
+
+# Bounds of PGD's attempts, and how many times the scale's steps each takes.
+BOUNDS = ((8 / 255, 1), (16 / 255, 2), (32 / 255, 4), (64 / 255, 4))
+_SHARES = (1.0, 0.75, 0.5, 0.25, 0.125, 0.0625, 0.03125)
+
+
+@dataclass(frozen=True, eq=False)
+class Attacked:
+    """Attacked inputs, the share of them the model gets wrong after each attempt, and how far they were moved.
+
+    ``mean_length`` is that of the change, Euclidean, in pixels of [0, 1].
+    """
+
+    samples: Samples
+    successes: tuple[float, ...]
+    mean_length: float
+
+    @property
+    def success(self) -> float:
+        """The share in the end."""
+        return self.successes[-1]
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures."""
+        return {"success": self.success, "after attempts": list(self.successes), "mean length": self.mean_length}
+
+
+def attack(model: nn.Module, samples: Samples, method: str, scale: Scale, seed: int = 0, batch: int = 1000) -> Attacked:
+    """Adversarial inputs near some samples, in [0, 1].
+
+    ``PGD``: L∞ within 8/255 from a random start; inputs that withstand are attacked again within 16/255, 32/255 and
+    64/255 with more steps, since label smoothing in training hides the way from weaker attacks. ``CW``: L2, one
+    search step.
+
+    Args:
+        model: takes prepared inputs.
+        samples: with labels that the attack leads away from.
+        method: ``PGD`` or ``CW``.
+        scale: how many steps.
+        seed: of the random start.
+        batch: inputs at a time.
+    """
+    attempts = _attempts(method, scale)
+    device = samples.inputs.device
+    # On a GPU, gradients through batch normalisation are far quicker with channels last.
+    copied = _channels_last(model) if device.type == "cuda" else model
+    net = _foolbox().PyTorchModel(copied, bounds=(0, 1), device=device, preprocessing=_preprocessing(samples))
+    moved = samples.pixels().clone()
+    withstood = torch.arange(len(samples), device=device)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _without_gradients(copied):
+        torch.manual_seed(seed)
+        successes = []
+        for attempt, bound in attempts:
+            left = [withstood[:0]]
+            for rows in torch.split(withstood, batch):
+                if len(rows):
+                    _, found, success = attempt(net, samples.pixels(rows), samples.labels[rows], epsilons=bound)
+                    moved[rows] = found.detach()
+                    left.append(rows[~success])
+            withstood = torch.cat(left)
+            successes.append(1 - len(withstood) / len(samples))
+    change = moved - samples.pixels()
+    return Attacked(
+        replace(samples, name=f"{method} on {samples.name}", inputs=moved),
+        successes=tuple(successes),
+        mean_length=float(change.flatten(1).norm(dim=1).mean()),
+    )
+
+
+def _attempts(method: str, scale: Scale) -> list[tuple[Any, float | None]]:
+    attacks = _foolbox().attacks
+    if method == "PGD":
+        return [
+            (attacks.LinfPGD(steps=times * scale.pgd_steps, abs_stepsize=bound / (4 * times)), bound)
+            for bound, times in BOUNDS
+        ]
+    if method == "CW":
+        # One search step only, so that the constant must be large enough at once.
+        found = attacks.L2CarliniWagnerAttack(
+            binary_search_steps=1, steps=scale.cw_steps, stepsize=0.01, initial_const=1.0
+        )
+        return [(found, None)]
+    raise InputError(f"there is no attack {method!r}: there are 'PGD' and 'CW'")
+
+
+@torch.no_grad()
+def kept_prediction(model: nn.Module, clean: Samples, attacked: Samples, wanted: int) -> Samples:
+    """Inputs moved as far toward an attack as their prediction allows, of those that can be moved at all.
+
+    Of each the largest of 1, ¾, ½, ¼ … 1⁄32 of the attack's perturbation under which the model still predicts what
+    it predicts for the clean input; inputs that flip even under the smallest are passed over.
+
+    Args:
+        model: takes prepared inputs.
+        clean: the inputs.
+        attacked: the same ones attacked.
+        wanted: how many, at most.
+    """
+    before, change = clean.pixels(), attacked.inputs - clean.pixels()
+    predicted = model(clean.prepare(before)).argmax(1)
+    chosen = torch.zeros(len(clean), device=before.device)
+    for share in reversed(_SHARES):
+        same = model(clean.prepare(before + share * change)).argmax(1) == predicted
+        chosen = torch.where(same, share, chosen)
+    rows = (chosen > 0).nonzero()[:, 0][:wanted]
+    inputs = before[rows] + chosen[rows, None, None, None] * change[rows]
+    return replace(clean.take(rows, f"perturbed, {attacked.name}"), inputs=inputs)
+
+
+def _channels_last(model: nn.Module) -> nn.Module:
+    copied: Any = copy.deepcopy(model)  # its type stubs know no memory format
+    moved: nn.Module = copied.to(memory_format=torch.channels_last)
+    return moved
+
+
+def _preprocessing(samples: Samples) -> dict[str, Any] | None:
+    if not samples.mean:
+        return None
+    return {"mean": list(samples.mean), "std": list(samples.std), "axis": -3}
+
+
+class _without_gradients:  # noqa: N801
+    """Gradients are wanted for inputs only."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._asked = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def __enter__(self) -> None:
+        for parameter in self._asked:
+            parameter.requires_grad_(False)
+
+    def __exit__(self, *_: object) -> None:
+        for parameter in self._asked:
+            parameter.requires_grad_(True)
+
+
+def _foolbox() -> Any:
+    try:
+        return importlib.import_module("foolbox")
+    except ImportError as error:
+        raise MissingExtraError("attacks need foolbox: pip install 'neuralcov[experiments]'") from error
+
+
+def accuracy(model: nn.Module, samples: Samples, batch: int = 1000) -> float:
+    """Share of samples the model gets right."""
+    right = torch.zeros((), dtype=torch.int64, device=samples.labels.device)
+    with torch.no_grad():
+        for inputs, labels in samples.batches(batch):
+            right += (model(inputs).argmax(1) == labels).sum()
+    return float(right) / len(samples)

@@ -1,0 +1,210 @@
+"""``diversity-image``: the test suite beside noisy copies of a few images, and suites of equal size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from neuralcov.core.activations import Activations
+from neuralcov.experiments.cells import Cell
+from neuralcov.experiments.panel import Panel, slices
+from neuralcov.experiments.scales import Scale
+from neuralcov.experiments.subjects import (
+    attacked,
+    image_panel,
+    image_subject,
+    path_panel,
+    perturbed,
+    random_classes,
+    seeds_of,
+    test_activations,
+)
+from neuralcov.experiments.suites import NORMALISED, PIXEL, NoisyCopies, of_classes
+from neuralcov.experiments.workbench import Workbench, mixed
+from neuralcov.zoo.samples import Samples
+
+NAME = "diversity-image"
+
+
+def plan(scale: Scale) -> list[Cell]:
+    """The test suite and the paper's noise on every network first, then other noise, equal sizes, repetitions."""
+    cells = [test_cell(network, scale) for network in scale.networks]
+    for noise in scale.noises:
+        for unit in (NORMALISED, PIXEL):
+            for network in scale.networks:
+                # Only the paper's noise is repeated.
+                for run in range(scale.runs if noise == scale.noises[0] else 1):
+                    cells.append(_noise_cell(network, unit, noise, run, scale))
+    for network in scale.networks:
+        cells.append(
+            Cell(
+                name=f"{NAME}.{network}.equal",
+                experiments=(NAME,),
+                compute=equal_sizes,
+                parameters={"network": network},
+                work=12 * scale.draws * scale.drawn,
+                rank=40,
+                kind=f"equal {network}",
+            )
+        )
+        cells.append(
+            Cell(
+                name=f"{NAME}.{network}.paths",
+                experiments=(NAME,),
+                compute=path_coverage,
+                parameters={"network": network, "noise": scale.noises[0]},
+                work=5 * scale.path_inputs,
+                rank=45,
+                kind=f"paths {network}",
+            )
+        )
+    return cells
+
+
+def test_cell(network: str, scale: Scale) -> Cell:
+    """The test suite of a network, which several experiments compare with."""
+    return Cell(
+        name=f"test.{network}",
+        experiments=(NAME, "faults", "faults-test", "perturbations"),
+        compute=test_suite,
+        parameters={"network": network},
+        work=scale.test,
+        rank=0,
+        kind=f"suite {network}",
+    )
+
+
+def _noise_cell(network: str, unit: str, noise: float, run: int, scale: Scale) -> Cell:
+    paper = noise == scale.noises[0]
+    rank = (1 if unit == NORMALISED else 30) if paper else (60 if unit == NORMALISED else 65)
+    return Cell(
+        name=f"{NAME}.{network}.{unit}-{noise:g}" + (f".run{run}" if run else ""),
+        experiments=(NAME,),
+        compute=noisy_copies,
+        parameters={"network": network, "unit": unit, "noise": noise, "run": run},
+        work=scale.test * max(scale.multiples),
+        rank=rank if run == 0 else 80 + run,
+        kind=f"suite {network}",
+    )
+
+
+def test_suite(bench: Workbench, network: str) -> dict[str, Any]:
+    """The test suite, after a tenth and a half of it as well."""
+    subject, panel = image_subject(bench, network), image_panel(bench, network)
+    size = bench.scale.batch
+    marks = sorted({len(subject.test) // 10 // size * size, len(subject.test) // 2 // size * size} - {0})
+    with torch.no_grad():
+        right = [(subject.model(inputs).argmax(1) == labels).sum() for inputs, labels in subject.test.batches(size)]
+    return {
+        "suites": {"test": panel.measure(subject.test.batches(size), marks)},
+        "training": {"inputs": panel.training_inputs, "values": panel.training_values},
+        "accuracy": int(torch.stack(right).sum()) / len(subject.test),
+        "layers": len(panel.layout),
+        "neurons": panel.layout.neurons,
+    }
+
+
+def noisy_copies(bench: Workbench, network: str, unit: str, noise: float, run: int) -> dict[str, Any]:
+    """×1 and ×10 in one go: the first copies of the larger suite are the smaller one."""
+    subject, panel, scale = image_subject(bench, network), image_panel(bench, network), bench.scale
+    counts = {f"x{multiple}": multiple * len(subject.test) for multiple in scale.multiples}
+    copies = NoisyCopies(
+        seeds_of(bench, subject.test, run), max(counts.values()), noise, unit, scale.batch, mixed(bench.seed, 3, run)
+    )
+    readings = panel.measure(_exactly(copies, sorted(counts.values())), sorted(counts.values()))
+    found = {reading["inputs"]: reading for reading in readings}
+    return {"suites": {name: [found[count]] for name, count in counts.items()}}
+
+
+def equal_sizes(bench: Workbench, network: str) -> dict[str, Any]:
+    """Random subsets of suites, on their own, each pair at one size: values by draw."""
+    subject, panel, scale = image_subject(bench, network), image_panel(bench, network), bench.scale
+    test = test_activations(bench, network)
+    classes = len(subject.test.classes)
+    half = min(scale.drawn, _smallest(bench, subject.test, classes // 2))
+    single = min(scale.drawn, _smallest(bench, subject.test, 1))
+    draw = _Drawing(bench, panel)
+
+    def noisy(unit: str) -> Activations:
+        copies = NoisyCopies(seeds_of(bench, subject.test, 0), scale.drawn, scale.noises[0], unit, scale.batch, 5)
+        return panel.keep(copies)
+
+    def some_classes(wanted: int) -> Callable[[int], torch.Tensor]:
+        return lambda number: of_classes(subject.test, random_classes(bench, classes, wanted, number))
+
+    found = {
+        "test": draw(test, scale.drawn),
+        "test, as many as five classes": draw(test, half),
+        "five classes": draw(test, half, some_classes(classes // 2)),
+        "test, as many as one class": draw(test, single),
+        "one class": draw(test, single, some_classes(1)),
+        "test, as many as perturbed": draw(test, scale.perturbed),
+        f"noisy copies, {NORMALISED}": draw(noisy(NORMALISED), scale.drawn),
+        f"noisy copies, {PIXEL}": draw(noisy(PIXEL), scale.drawn),
+    }
+    moved = attacked(bench, network, "train", "PGD").samples
+    found["PGD"] = draw(panel.keep(moved.batches(scale.batch)), min(scale.drawn, len(moved)))
+    found["test, as many as PGD"] = draw(test, min(scale.drawn, len(moved)))
+    kept = perturbed(bench, network, "PGD")
+    found["perturbed"] = draw(panel.keep(kept.batches(scale.batch)), len(kept))
+    return {"draws": found, "unit of LVC": _unit(panel)}
+
+
+def path_coverage(bench: Workbench, network: str, noise: float) -> dict[str, Any]:
+    """NPC on a part of the training data and of the suites, since relevance is costly."""
+    subject, panel, scale = image_subject(bench, network), path_panel(bench, network), bench.scale
+    size, count = min(scale.batch, 500), scale.path_inputs
+    seeds = seeds_of(bench, subject.test, 0)
+    part = subject.test.take(slice(0, count))
+    suites: dict[str, Any] = {"test": panel.measure(part.batches(size))}
+    for unit in (NORMALISED, PIXEL):
+        # ×1 has as many copies as there are test inputs here; ×10 would take ten times as long and is left out.
+        suites[f"x1 {unit}"] = panel.measure(NoisyCopies(seeds, len(part), noise, unit, size, 5))
+    moved = attacked(bench, network, "train", "PGD").samples
+    suites["PGD"] = panel.measure(moved.take(slice(0, count)).batches(size))
+    return {
+        "suites": suites,
+        "training": {"inputs": panel.training_inputs, "values": panel.training_values},
+        "left out": f"x{max(scale.multiples)}",
+    }
+
+
+class _Drawing:
+    """Values of random subsets of a suite."""
+
+    def __init__(self, bench: Workbench, panel: Panel) -> None:
+        self._bench, self._panel = bench, panel
+
+    def __call__(
+        self, suite: Activations, size: int, within: Callable[[int], torch.Tensor] | None = None
+    ) -> dict[str, Any]:
+        scale = self._bench.scale
+        values = []
+        for number in range(scale.draws):
+            rows = torch.arange(suite.size, device=suite.device) if within is None else within(number)
+            chosen = rows[self._bench.rows(len(rows), size, 13, number)]
+            values.append(self._panel.values_of(slices(suite, scale.batch, chosen)))
+        return {"inputs": min(size, suite.size), "values": values}
+
+
+def _smallest(bench: Workbench, samples: Samples, wanted: int) -> int:
+    """How many inputs every draw of so many classes has at least."""
+    drawn = (random_classes(bench, len(samples.classes), wanted, draw) for draw in range(bench.scale.draws))
+    return min(len(of_classes(samples, classes)) for classes in drawn)
+
+
+def _exactly(copies: NoisyCopies, counts: list[int]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The same batches, cut where a count is reached."""
+    seen = 0
+    for inputs, labels in copies:
+        ends = [count - seen for count in counts if seen < count < seen + len(labels)]
+        for start, stop in zip([0, *ends], [*ends, len(labels)], strict=True):
+            yield inputs[start:stop], labels[start:stop]
+        seen += len(labels)
+
+
+def _unit(panel: Panel) -> float:
+    """What LVC's relative value divides by."""
+    return next(float(c.fitted.unit) for c in panel.criteria if type(c).__name__ == "LVC")

@@ -1,0 +1,96 @@
+"""``faults``, ``faults-test`` and ``perturbations``: attacked inputs beside the test suite."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from neuralcov.experiments.cells import Cell
+from neuralcov.experiments.diversity_image import test_cell
+from neuralcov.experiments.scales import Scale
+from neuralcov.experiments.subjects import attacked, image_panel, image_subject, perturbed
+from neuralcov.experiments.workbench import Workbench
+
+METHODS = ("PGD", "CW")
+# What an attack costs per input, in inputs measured: forward and backward for every step.
+_STEP = 0.6
+
+
+def plan(scale: Scale) -> list[Cell]:
+    """PGD on training data of every network, the rest of PGD, then CW."""
+    return [cell for network in scale.networks for cell in _cells(network, scale)]
+
+
+def faults_plan(scale: Scale) -> list[Cell]:
+    """Attacked training inputs."""
+    return [cell for cell in plan(scale) if "faults" in cell.experiments]
+
+
+def faults_test_plan(scale: Scale) -> list[Cell]:
+    """Attacked test inputs."""
+    return [cell for cell in plan(scale) if "faults-test" in cell.experiments]
+
+
+def perturbations_plan(scale: Scale) -> list[Cell]:
+    """Test inputs moved toward an attack that keep their prediction."""
+    return [cell for cell in plan(scale) if "perturbations" in cell.experiments]
+
+
+def _cells(network: str, scale: Scale) -> list[Cell]:
+    cells = [test_cell(network, scale)]
+    for method in METHODS:
+        pgd = method == "PGD"
+        count, steps = (scale.attacked, scale.pgd_steps) if pgd else (scale.cw_inputs, scale.cw_steps)
+        for number, (name, compute, inputs) in enumerate(
+            (
+                ("faults", attacked_training, count),
+                ("perturbations", kept_predictions, scale.perturbed),
+                ("faults-test", attacked_test, count),
+            )
+        ):
+            cells.append(
+                Cell(
+                    name=f"{name}.{network}.{method}",
+                    experiments=(name,),
+                    compute=compute,
+                    parameters={"network": network, "method": method},
+                    work=inputs * (1 + _STEP * steps),
+                    rank=(10 if number == 0 else 32) if pgd else 70 + number,
+                    kind=f"attack {network}",
+                )
+            )
+    return cells
+
+
+def attacked_training(bench: Workbench, network: str, method: str) -> dict[str, Any]:
+    """Attacked training inputs."""
+    return _attacked(bench, network, "train", method)
+
+
+def attacked_test(bench: Workbench, network: str, method: str) -> dict[str, Any]:
+    """Attacked test inputs."""
+    return _attacked(bench, network, "test", method)
+
+
+def _attacked(bench: Workbench, network: str, split: str, method: str) -> dict[str, Any]:
+    panel = image_panel(bench, network)
+    found = attacked(bench, network, split, method)
+    return {
+        "suites": {method: panel.measure(found.samples.batches(bench.scale.batch))},
+        "attack": found.to_json(),
+        "steps": bench.scale.pgd_steps if method == "PGD" else bench.scale.cw_steps,
+    }
+
+
+def kept_predictions(bench: Workbench, network: str, method: str) -> dict[str, Any]:
+    """Perturbed test inputs that keep their prediction."""
+    subject, panel = image_subject(bench, network), image_panel(bench, network)
+    found = perturbed(bench, network, method)
+    return {
+        "suites": {f"AP {method}": panel.measure(found.batches(bench.scale.batch))},
+        "accuracy": _accuracy(subject.model, found),
+    }
+
+
+def _accuracy(model: Any, samples: Any) -> float:
+    right = sum(int((model(inputs).argmax(1) == labels).sum()) for inputs, labels in samples.batches(1000))
+    return float(right / len(samples))

@@ -1,0 +1,126 @@
+"""``fuzz``: campaigns guided by each criterion and by none, from the same seeds."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuralcov import zoo
+from neuralcov.core.errors import CoverageWarning, DataError
+from neuralcov.coverage import Coverage
+from neuralcov.criteria import NC
+from neuralcov.experiments.cells import Cell
+from neuralcov.experiments.frechet import frechet_distance
+from neuralcov.experiments.scales import Scale
+from neuralcov.experiments.settings import AnyCriterion, fuzz_settings, taught
+from neuralcov.experiments.subjects import image_panel, image_subject, path_panel
+from neuralcov.experiments.workbench import Workbench
+from neuralcov.fuzz import Fuzzer
+from neuralcov.fuzz.campaign import Campaign
+from neuralcov.quality import naturalness
+
+NAME = "fuzz"
+RANDOM = "random"
+_SHOWN = 8
+_FIRST = ("NLC", RANDOM, "LVC", "TKNP(50)", "NC(0)")
+# These judge candidates one after the other, so that they come last and advance fewer seeds together.
+_SLOW = ("SS", "NLC(rule=all)", "NPC(0.7)")
+
+
+def plan(scale: Scale) -> list[Cell]:
+    """A campaign for each criterion and a random one."""
+    network = scale.networks[0]
+    names = [RANDOM, *(criterion.name for criterion in fuzz_settings())]
+    return [
+        Cell(
+            name=f"{NAME}.{network}.{name.replace('(', '-').replace(')', '').replace('=', '-')}",
+            experiments=(NAME,),
+            compute=campaign,
+            parameters={"network": network, "criterion": name},
+            work=scale.fuzz_iterations,
+            rank=50 if name in _FIRST else 75 if name in _SLOW else 55,
+            kind="fuzz",
+        )
+        for name in names
+    ]
+
+
+def campaign(bench: Workbench, network: str, criterion: str) -> dict[str, Any]:
+    """Faults, outputs, classes and entropy, and how natural the outputs look."""
+    subject, scale = image_subject(bench, network), bench.scale
+    seeds = subject.test.take(bench.rows(len(subject.test), scale.fuzz_seeds, 29))
+    guide = NC(0.0) if criterion == RANDOM else _calibrated(bench, network, criterion)
+    fuzzer = Fuzzer(
+        Coverage(subject.model, [guide]),
+        seeds.inputs,
+        seeds.labels,
+        preprocess=seeds.prepare,
+        guidance=RANDOM if criterion == RANDOM else "coverage",
+        wave=max(1, scale.fuzz_wave // 10) if criterion in _SLOW else scale.fuzz_wave,
+        seed=bench.seed,
+        levels=seeds.levels,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CoverageWarning)
+        done = fuzzer.run(scale.fuzz_iterations, seconds=scale.fuzz_seconds, progress=False)
+    stats = done.stats
+    return {
+        "iterations": done.iterations,
+        "wanted": scale.fuzz_iterations,
+        "outputs": done.outputs,
+        "faults": len(done.faults),
+        "classes": stats.classes,
+        "entropy": stats.entropy,
+        "seconds": stats.seconds,
+        "judged": stats.judged,
+        "admitted": stats.admitted,
+        "natural": _natural(bench, done, seeds),
+        "pictures": _pictures(done),
+    }
+
+
+def _calibrated(bench: Workbench, network: str, name: str) -> AnyCriterion:
+    wanted = next(criterion for criterion in fuzz_settings() if criterion.name == name)
+    panel = path_panel(bench, network) if "relevance" in wanted.needs else image_panel(bench, network)
+    return taught([wanted], panel.criteria)[0]
+
+
+def _natural(bench: Workbench, done: Campaign, seeds: zoo.Samples) -> dict[str, Any]:
+    """Inception Score of the outputs, and Fréchet distance to the seeds."""
+    if seeds.inputs.shape[1] != 3:
+        return {"left out": "the images have no three colours"}
+    try:
+        net = bench.prepare("inception", lambda: zoo.inception().to(bench.device))
+    except DataError as error:
+        return {"left out": str(error)}
+    theirs = bench.prepare("features of seeds", lambda: _features(net, seeds.inputs, seeds.levels))
+    if done.outputs < 2:
+        return {"left out": f"{done.outputs} outputs are too few"}
+    ours = _features(net, done.inputs.to(bench.device), seeds.levels)
+    score = naturalness(ours.float(), ours[:1].float(), lambda given: given)
+    return {
+        "inception score": score.inception_score,
+        "deviation": score.inception_deviation,
+        "frechet distance": frechet_distance(ours, theirs),
+        "references": len(theirs),
+    }
+
+
+@torch.no_grad()
+def _features(net: zoo.Inception, images: Tensor, levels: int) -> Tensor:
+    parts = torch.split(images, 500)
+    return torch.cat([net.of_pixels(p.float() / levels if p.dtype == torch.uint8 else p).double() for p in parts])
+
+
+def _pictures(done: Campaign) -> list[Any]:
+    """A few outputs as whole numbers, for the figure."""
+    if not done.outputs:
+        return []
+    images = done.inputs
+    rows = torch.linspace(0, len(images) - 1, min(_SHOWN, len(images))).long().to(images.device)
+    chosen = images[rows]
+    plain = chosen if chosen.dtype == torch.uint8 else (chosen * 255).round()
+    return list(plain.to(torch.uint8).cpu().tolist())

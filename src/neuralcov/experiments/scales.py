@@ -1,0 +1,199 @@
+"""How large experiments are: ``smoke`` for two cores and minutes, ``full`` for one GPU."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from neuralcov.core.errors import InputError
+
+_SIZES = (
+    "training",
+    "test",
+    "attacked",
+    "perturbed",
+    "cw_inputs",
+    "drawn",
+    "order_inputs",
+    "time_inputs",
+    "fuzz_seeds",
+    "fuzz_iterations",
+    "path_training",
+    "path_inputs",
+    "reviews",
+    "generated",
+    "pictured",
+)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The sizes of all experiments.
+
+    Args:
+        name: ``smoke`` or ``full``.
+        networks: image classifiers, the one that single-network experiments use first.
+        batch: inputs per forward pass.
+        training: training inputs, for calibration and as what suites are added to.
+        test: inputs of the test suite.
+        noise_seeds: images that noisy copies, or reviews that shuffled ones, are made of.
+        noises: bounds of the noise, the paper's first.
+        multiples: noisy copies as multiples of the test suite.
+        runs: how often an experiment with random suites is repeated, with other seeds.
+        draws: random subsets of each suite where suites are compared at equal size.
+        drawn: inputs of such a subset.
+        attacked: inputs attacked by PGD.
+        pgd_steps: steps of that attack.
+        cw_inputs: inputs attacked by Carlini and Wagner's attack.
+        cw_steps: steps of that attack.
+        perturbed: perturbed inputs that keep their prediction.
+        orders: random orders in which one suite is observed.
+        order_inputs: inputs of that suite.
+        order_batches: batch sizes in which it is observed.
+        time_inputs: inputs whose measuring is timed.
+        time_batches: batch sizes for that.
+        time_runs: how often.
+        fuzz_seeds: inputs a fuzzing campaign starts from.
+        fuzz_iterations: seeds it samples.
+        fuzz_seconds: after which it stops.
+        fuzz_wave: seeds that advance together.
+        path_training: training inputs for NPC, whose relevance pass is costly.
+        path_inputs: inputs of each suite for NPC.
+        text: ``imdb``, or ``toy`` for a small language made on the spot.
+        reviews: training reviews, and as many for the test suite.
+        generator: ``cifar10``, or ``toy`` for a small one that was not trained.
+        generated: inputs of the generator.
+        pictured: inputs behind a figure.
+        divided: by what the sizes were divided for trying out.
+    """
+
+    name: str
+    networks: tuple[str, ...]
+    batch: int
+    training: int
+    test: int
+    noise_seeds: int
+    noises: tuple[float, ...]
+    multiples: tuple[int, ...]
+    runs: int
+    draws: int
+    drawn: int
+    attacked: int
+    pgd_steps: int
+    cw_inputs: int
+    cw_steps: int
+    perturbed: int
+    orders: int
+    order_inputs: int
+    order_batches: tuple[int, ...]
+    time_inputs: int
+    time_batches: tuple[int, ...]
+    time_runs: int
+    fuzz_seeds: int
+    fuzz_iterations: int
+    fuzz_seconds: float
+    fuzz_wave: int
+    path_training: int
+    path_inputs: int
+    text: str
+    reviews: int
+    generator: str
+    generated: int
+    pictured: int
+    divided: int = 1
+
+    def smaller(self, by: int) -> Scale:
+        """The same experiments with every number of inputs divided, for trying out."""
+        if by < 1:
+            raise InputError(f"divide={by}: expected at least 1")
+        sizes: dict[str, Any] = {name: max(20, getattr(self, name) // by) for name in _SIZES}
+        return replace(self, **sizes, divided=self.divided * by) if by > 1 else self
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+FULL = Scale(
+    name="full",
+    networks=("resnet50", "vgg16_bn", "mobilenet_v2"),
+    batch=1000,
+    training=50_000,
+    test=10_000,
+    noise_seeds=100,
+    noises=(0.1, 0.2, 0.05, 0.4),
+    multiples=(1, 10),
+    runs=5,
+    draws=5,
+    drawn=5_000,
+    attacked=10_000,
+    pgd_steps=10,
+    cw_inputs=10_000,
+    cw_steps=100,
+    perturbed=1_000,
+    orders=5,
+    order_inputs=10_000,
+    order_batches=(1000, 100, 20),
+    time_inputs=10_000,
+    time_batches=(1000, 100),
+    time_runs=3,
+    fuzz_seeds=1_000,
+    fuzz_iterations=10_000,
+    fuzz_seconds=12.0,
+    fuzz_wave=1000,
+    path_training=20_000,
+    path_inputs=10_000,
+    text="imdb",
+    reviews=17_500,
+    generator="cifar10",
+    generated=32_000,
+    pictured=2_000,
+)
+
+SMOKE = Scale(
+    name="smoke",
+    networks=("digits",),
+    batch=100,
+    training=1_200,
+    test=500,
+    noise_seeds=10,
+    noises=(0.1, 0.4),
+    multiples=(1, 4),
+    runs=2,
+    draws=3,
+    drawn=200,
+    attacked=300,
+    pgd_steps=10,
+    cw_inputs=100,
+    cw_steps=100,
+    perturbed=50,
+    orders=3,
+    order_inputs=400,
+    order_batches=(100, 20),
+    time_inputs=400,
+    time_batches=(100,),
+    time_runs=2,
+    fuzz_seeds=60,
+    fuzz_iterations=200,
+    fuzz_seconds=5.0,
+    fuzz_wave=60,
+    path_training=600,
+    path_inputs=200,
+    text="toy",
+    reviews=300,
+    generator="toy",
+    generated=400,
+    pictured=300,
+)
+
+SCALES = {scale.name: scale for scale in (SMOKE, FULL)}
+
+
+def scale_from_json(content: dict[str, Any]) -> Scale:
+    """The scale that :meth:`Scale.to_json` described."""
+    known = {field.name for field in fields(Scale)}
+    plain: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in content.items()}
+    if set(plain) != known:
+        odd = sorted(set(plain) ^ known)[0]
+        raise InputError(f"these results were made by another version: {odd!r} is known to one of the two only")
+    return Scale(**plain)

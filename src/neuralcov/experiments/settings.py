@@ -1,0 +1,85 @@
+"""Every criterion with every setting of the paper's tables, and how settings share what calibration learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from neuralcov.core.criterion import Criterion
+from neuralcov.criteria import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP
+
+AnyCriterion = Criterion[Any]
+
+
+def table_settings(distances: Sequence[float] = (10, 20, 50), by: str = "predicted") -> list[AnyCriterion]:
+    """All settings of the paper's tables, SS, both rules of NLC and LVC; without NPC, which needs relevance.
+
+    Args:
+        distances: of CC, which go by the data: the paper takes other ones for generative models.
+        by: what surprise criteria condition on.
+    """
+    return [
+        *(NC(threshold) for threshold in (0.25, 0.5, 0.75)),
+        *(KMNC(sections) for sections in (10, 100, 1000)),
+        NBC(),
+        SNAC(),
+        *(TKNC(k) for k in (1, 10, 50)),
+        *(TKNP(k) for k in (1, 10, 50)),
+        SS(),
+        *(CC(distance) for distance in distances),
+        *(LSC(bucket, by=by) for bucket in (1, 10, 100)),
+        *(DSC(bucket, by=by) for bucket in (0.01, 0.1, 1)),
+        *(MDSC(bucket, by=by) for bucket in (1, 10, 100)),
+        NLC(),
+        NLC(rule="all"),
+        LVC(),
+    ]
+
+
+def single_settings() -> list[AnyCriterion]:
+    """One setting of each criterion, the paper's choice where it uses one (faults, time)."""
+    return [
+        NC(0.75),
+        KMNC(100),
+        NBC(),
+        SNAC(),
+        TKNC(10),
+        TKNP(50),
+        SS(),
+        CC(10),
+        LSC(10),
+        DSC(0.1),
+        MDSC(10),
+        NPC(),
+        NLC(),
+        NLC(rule="all"),
+        LVC(),
+    ]
+
+
+def fuzz_settings() -> list[AnyCriterion]:
+    """One setting of each criterion, the paper's for fuzzing; both rules of NLC."""
+    return [NC(0.0) if criterion.name == "NC(0.75)" else criterion for criterion in single_settings()]
+
+
+def path_settings() -> list[AnyCriterion]:
+    """NPC by likeness of paths, at two numbers of abstract paths."""
+    return [NPC(), NPC(clusters=1)]
+
+
+def representatives(settings: Sequence[AnyCriterion]) -> list[AnyCriterion]:
+    """The first setting of each criterion: what one of them learns, the others can use."""
+    first: dict[type[AnyCriterion], AnyCriterion] = {}
+    for criterion in settings:
+        first.setdefault(type(criterion), criterion)
+    return list(first.values())
+
+
+def taught(settings: Sequence[AnyCriterion], fitted: Sequence[AnyCriterion]) -> list[AnyCriterion]:
+    """The settings with what the calibrated representatives of their criterion learnt.
+
+    Settings of one criterion so share one object, and a batch's surprise, say, is computed once for all buckets.
+    """
+    learnt = {type(criterion): criterion.fitted for criterion in fitted}
+    return [replace(criterion, fitted=learnt[type(criterion)]) for criterion in settings]

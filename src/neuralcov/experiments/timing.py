@@ -1,0 +1,78 @@
+"""``time``: what measuring costs, criterion by criterion, beside merely running the model."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from typing import Any
+
+import torch
+
+from neuralcov.core.errors import CoverageWarning
+from neuralcov.coverage import Coverage
+from neuralcov.experiments.cells import Cell
+from neuralcov.experiments.scales import Scale
+from neuralcov.experiments.settings import AnyCriterion, single_settings, taught
+from neuralcov.experiments.subjects import image_panel, image_subject, path_panel
+from neuralcov.experiments.workbench import Workbench
+from neuralcov.zoo.samples import Samples
+
+NAME = "time"
+PLAIN = "the model alone"
+_PATIENCE = 10.0
+
+
+def plan(scale: Scale) -> list[Cell]:
+    """The model alone, then every criterion, a cell each."""
+    network = scale.networks[0]
+    names = [PLAIN, *(criterion.name for criterion in single_settings())]
+    return [
+        Cell(
+            name=f"{NAME}.{network}.{name.replace(' ', '-').replace('=', '-').replace('(', '-').replace(')', '')}",
+            experiments=(NAME,),
+            compute=seconds_of,
+            parameters={"network": network, "criterion": name},
+            work=scale.time_inputs * len(scale.time_batches) * scale.time_runs * (4 if name.startswith("NPC") else 1),
+            rank=24 if not name.startswith("NPC") else 46,
+            kind="time",
+        )
+        for name in names
+    ]
+
+
+def seconds_of(bench: Workbench, network: str, criterion: str) -> dict[str, Any]:
+    """Seconds for the inputs by batch size, one per run; values are read once at the end of each."""
+    subject, scale = image_subject(bench, network), bench.scale
+    inputs = subject.test.take(slice(0, scale.time_inputs))
+    found = None if criterion == PLAIN else _calibrated(bench, network, criterion)
+    seconds: dict[str, list[float]] = {}
+    for size in scale.time_batches:
+        _once(bench, subject.model, found, inputs.take(slice(0, 2 * size)), size)
+        taken: list[float] = []
+        while len(taken) < scale.time_runs and sum(taken) < _PATIENCE:
+            taken.append(_once(bench, subject.model, found, inputs, size))
+        seconds[str(size)] = [round(number, 5) for number in taken]
+    return {"inputs": len(inputs), "seconds": seconds}
+
+
+def _once(bench: Workbench, model: Any, criterion: AnyCriterion | None, inputs: Samples, size: int) -> float:
+    bench.wait()
+    started = time.perf_counter()
+    if criterion is None:
+        with torch.no_grad():
+            for batch, _ in inputs.batches(size):
+                model(batch)
+    else:
+        coverage = Coverage(model, [criterion])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CoverageWarning)
+            coverage.assess(inputs.batches(size), progress=False)
+            coverage.values()
+    bench.wait()
+    return time.perf_counter() - started
+
+
+def _calibrated(bench: Workbench, network: str, name: str) -> AnyCriterion:
+    wanted = next(criterion for criterion in single_settings() if criterion.name == name)
+    panel = path_panel(bench, network) if "relevance" in wanted.needs else image_panel(bench, network)
+    return taught([wanted], panel.criteria)[0]
