@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from neuralcov.experiments import pictures
+from neuralcov.experiments.canvas import close, show_picture, subplots
 from neuralcov.experiments.cells import CellFolder
 from neuralcov.experiments.comparisons import ON_TOP, Comparison
 from neuralcov.experiments.ranking import Standing, family
@@ -16,44 +18,37 @@ def draw(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[St
     """All plots that there are results for."""
     from matplotlib import pyplot
 
-    pyplot.switch_backend("Agg")
+    pyplot.switch_backend("agg")
     cells = dict(folder.results())
     place = folder.path / "plots"
     place.mkdir(exist_ok=True)
     drawn: list[Path] = []
-    for name, plot in (
+    wanted: list[tuple[str, Callable[[], Any]]] = [
         ("ranking", lambda: _ranking(standings)),
         ("noise", lambda: _noise(found)),
         ("faults", lambda: _faults(found)),
         ("order", lambda: _order(cells)),
         ("time", lambda: _time(cells)),
         ("fuzz", lambda: _mutants(cells)),
-    ):
+        ("two-neurons", lambda: pictures.two_neurons(cells)),
+        ("one-neuron", lambda: pictures.one_neuron(cells)),
+        ("density", lambda: pictures.density(cells)),
+        ("perturbations", lambda: pictures.perturbations(cells)),
+    ]
+    for name, plot in wanted:
         figure = plot()
         if figure is not None:
             drawn.append(place / f"{name}.png")
             figure.savefig(drawn[-1], dpi=110, bbox_inches="tight")
-            _close(figure)
+            close(figure)
     return drawn
-
-
-def _figure(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
-    from matplotlib import pyplot
-
-    return pyplot.subplots(rows, columns, figsize=(width, height), squeeze=False, layout="constrained")
-
-
-def _close(figure: Any) -> None:
-    from matplotlib import pyplot
-
-    pyplot.close(figure)
 
 
 def _ranking(standings: Sequence[Standing]) -> Any:
     judged = [standing for standing in standings if standing.total.judged]
     if not judged:
         return None
-    figure, axes = _figure(8, 0.35 * len(judged) + 1)
+    figure, axes = subplots(8, 0.35 * len(judged) + 1)
     axis = axes[0][0]
     for place, standing in enumerate(reversed(judged)):
         axis.barh(place, standing.total.share, color="tab:green" if family(standing.criterion) == "LVC" else "tab:blue")
@@ -64,49 +59,43 @@ def _ranking(standings: Sequence[Standing]) -> Any:
 
 
 def _noise(found: Sequence[Comparison]) -> Any:
-    """Increase by noisy copies against increase by the test suite, criterion by criterion."""
+    """Noisy copies against the test suite, criterion by criterion."""
     chosen = [c for c in found if c.experiment == "diversity-image" and c.basis == ON_TOP and len(c.suites) == 3]
+    return _differences(chosen, 1, 0, "noisy copies")
+
+
+def _faults(found: Sequence[Comparison]) -> Any:
+    """The test suite against attacked inputs, criterion by criterion."""
+    chosen = [c for c in found if c.experiment == "faults" and c.basis == ON_TOP and "NLC" in c.runs]
+    return _differences(chosen, 1, 0, "the test suite")
+
+
+def _differences(chosen: Sequence[Comparison], low: int, high: int, what: str) -> Any:
+    """By how much the suite that should come second exceeds the first: left of the line is right."""
     subjects = list(dict.fromkeys(c.subject for c in chosen))
     if not chosen:
         return None
-    figure, axes = _figure(6 * len(subjects), 7, len(subjects))
+    figure, axes = subplots(5.5 * len(subjects), 7, len(subjects))
     for axis, subject in zip(axes[0], subjects, strict=True):
+        names: list[str] = []
         for comparison in (c for c in chosen if c.subject == subject):
             names = list(comparison.runs)
-            ratios = [_ratio(comparison.means(name)[1], comparison.means(name)[0]) for name in names]
-            axis.plot(ratios, range(len(names)), "o", markersize=4, alpha=0.7, label=comparison.label)
+            means = [comparison.means(name) for name in names]
+            apart = [_apart(values[low], values[high]) for values in means]
+            axis.plot(apart, range(len(names)), "o", markersize=5, alpha=0.7, label=comparison.label)
         axis.set_yticks(range(len(names)), names, fontsize=7)
-        axis.axvline(1.0, color="black", linewidth=0.8)
-        axis.set_xscale("symlog", linthresh=0.01)
-        axis.set(
-            title=subject, xlabel=f"increase by {chosen[0].suites[1]} / increase by test (right of the line: wrong)"
-        )
+        axis.invert_yaxis()
+        axis.axvline(0.0, color="black", linewidth=0.8)
+        order = " > ".join(chosen[0].suites)
+        axis.set(title=f"{subject}: {order}", xlim=(-1.05, 1.05), xlabel=f"excess of {what}: (b - a) / (|a| + |b|)")
         axis.legend(fontsize=7)
         axis.grid(alpha=0.3)
     return figure
 
 
-def _ratio(value: float, by: float) -> float:
-    return value / by if by else (0.0 if value == 0 else 1e3)
-
-
-def _faults(found: Sequence[Comparison]) -> Any:
-    chosen = [c for c in found if c.experiment == "faults" and c.basis == ON_TOP and "NLC" in c.runs]
-    if not chosen:
-        return None
-    figure, axes = _figure(7, 7)
-    axis = axes[0][0]
-    for comparison in chosen:
-        names = list(comparison.runs)
-        ratios = [_ratio(comparison.means(name)[0], comparison.means(name)[1]) for name in names]
-        axis.plot(ratios, range(len(names)), "o", alpha=0.7, label=f"{comparison.subject}, {comparison.label}")
-    axis.set_yticks(range(len(names)), names, fontsize=7)
-    axis.axvline(1.0, color="black", linewidth=0.8)
-    axis.set_xscale("symlog", linthresh=0.01)
-    axis.set(xlabel="increase by attacked inputs / increase by test (left of the line: wrong)")
-    axis.legend(fontsize=8)
-    axis.grid(alpha=0.3)
-    return figure
+def _apart(value: float, other: float) -> float:
+    size = abs(value) + abs(other)
+    return (value - other) / size if size else 0.0
 
 
 def _order(cells: dict[str, Any]) -> Any:
@@ -118,7 +107,7 @@ def _order(cells: dict[str, Any]) -> Any:
     }
     if not values:
         return None
-    figure, axes = _figure(7, 0.25 * len(values) + 1.5)
+    figure, axes = subplots(7, 0.25 * len(values) + 1.5)
     axis = axes[0][0]
     for place, (_, numbers) in enumerate(values.items()):
         middle = sum(numbers) / len(numbers)
@@ -137,7 +126,7 @@ def _time(cells: dict[str, Any]) -> Any:
     }
     if not seconds:
         return None
-    figure, axes = _figure(7, 0.3 * len(seconds) + 1.5)
+    figure, axes = subplots(7, 0.3 * len(seconds) + 1.5)
     axis = axes[0][0]
     names = list(seconds)
     for number, size in enumerate(next(iter(seconds.values()))):
@@ -158,20 +147,12 @@ def _mutants(cells: dict[str, Any]) -> Any:
     }
     if not shown:
         return None
-    columns = max(len(pictures) for pictures in shown.values())
-    figure, axes = _figure(0.9 * columns + 1.2, 0.95 * len(shown), columns, len(shown))
-    for row, (name, pictures) in enumerate(shown.items()):
+    columns = max(len(images) for images in shown.values())
+    figure, axes = subplots(0.9 * columns + 1.2, 0.95 * len(shown), columns, len(shown))
+    for row, (name, images) in enumerate(shown.items()):
         for axis in axes[row]:
             axis.axis("off")
-        for axis, picture in zip(axes[row], pictures, strict=False):
+        for axis, picture in zip(axes[row], images, strict=False):
             show_picture(axis, picture)
         axes[row][0].text(-0.15, 0.5, name, transform=axes[row][0].transAxes, ha="right", va="center", fontsize=8)
     return figure
-
-
-def show_picture(axis: Any, picture: Any) -> None:
-    """Draw ``(channels, height, width)`` bytes."""
-    import numpy as np
-
-    pixels = np.asarray(picture, dtype=np.uint8).transpose(1, 2, 0)
-    axis.imshow(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels, cmap="gray")

@@ -55,21 +55,20 @@ def _cells(folder: CellFolder, prefix: str) -> Cells:
 
 
 def _index(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> str:
-    return (
-        "\n\n".join(
-            [
-                "# What reproduces",
-                *_notes(folder, None),
-                f"{sum(len(c.runs) for c in found)} verdicts on {len(found)} ground-truth orders. An order counts as right "
-                "if the means over runs fall strictly along it. Criteria are ranked by the share of orders they get right, "
-                "all their settings together.",
-                tables.ranking_table(standings),
-                f"The paper: {paper.source()}.",
-                _missing(folder),
-            ]
-        )
-        + "\n"
-    )
+    parts = [
+        "# What reproduces",
+        *_notes(folder, None),
+        f"{sum(len(c.runs) for c in found)} verdicts on {len(found)} ground-truth orders. An order counts as right if "
+        "the means over runs fall strictly along it. Criteria are ranked by the share of orders they get right, all "
+        "their settings together; those judged on less than half as many stand last, since theirs is not the same "
+        "question.",
+        tables.ranking_table(standings),
+        "By experiment and way of measuring:",
+        tables.parts_table([standing for standing in standings if standing.total.judged]),
+        f"The paper: {paper.source()}.",
+        _missing(folder),
+    ]
+    return "\n\n".join(parts) + "\n"
 
 
 def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
@@ -82,10 +81,8 @@ def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
     ]
     machines = sorted({_machine(content) for content in made})
     seeds = sorted({content["seed"] for content in made})
-    size = f"Scale `{scale.name}`" + (
-        f", sizes divided by {scale.divided}: a trial, not a result" if scale.divided > 1 else ""
-    )
-    notes = [f"{size}. {'; '.join(machines)}. Seed {', '.join(map(str, seeds))}."]
+    trial = f", sizes divided by {scale.divided}: a trial, not a result" if scale.divided > 1 else ""
+    notes = [f"Scale `{scale.name}`{trial}. {'; '.join(machines)}. Seed {', '.join(map(str, seeds))}."]
     if experiment is not None:
         notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}`."
     attacks = [
@@ -98,9 +95,8 @@ def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
 
 def _machine(content: dict[str, Any]) -> str:
     machine = content["machine"]
-    return (
-        f"{machine['device']}, PyTorch {machine['torch']}, Python {machine['python']}, neuralcov {machine['neuralcov']}"
-    )
+    known = [f"{what} {machine[what]}" for what in ("torch", "python", "neuralcov", "foolbox") if machine[what]]
+    return ", ".join([machine["device"], *known])
 
 
 def _missing(folder: CellFolder) -> str:

@@ -185,12 +185,7 @@ def order_table(cells: Sequence[tuple[str, dict[str, Any]]]) -> str:
             values = [value for runs in by_size.values() for value in runs]
             low, high = min(values), max(values)
             moved = (high - low) / abs(high) if high else 0.0
-            by_batch = "; ".join(
-                f"{size}: {shown(name, min(v))} to {shown(name, max(v))}"
-                if max(v) != min(v)
-                else f"{size}: {shown(name, v[0])}"
-                for size, v in by_size.items()
-            )
+            by_batch = "; ".join(f"{size}: {_range(name, runs)}" for size, runs in by_size.items())
             rows.append([name, shown(name, low), shown(name, high), f"{moved:.2%}", by_batch, str(len(values))])
     return markdown(["criterion", "least", "most", "moves by", "by batch size", "orders × sizes"], rows)
 
