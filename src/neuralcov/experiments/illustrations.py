@@ -157,7 +157,8 @@ def perturbed_pictures(bench: Workbench, network: str) -> dict[str, Any]:
     for name, images in moved.items():
         change = images - pixels
         pictures[name] = _bytes(images)
-        pictures[f"{name}: what was added"] = _bytes(0.5 + change / (2 * change.abs().max().clamp(min=1e-9)))
+        largest = change.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-9)
+        pictures[f"{name}: what was added"] = _bytes(0.5 + change / (2 * largest))
     return {"pictures": pictures}
 
 
