@@ -69,8 +69,11 @@ def attack(model: nn.Module, samples: Samples, method: str, scale: Scale, seed: 
             left = [withstood[:0]]
             for rows in torch.split(withstood, batch):
                 if len(rows):
-                    _, found, success = attempt(net, samples.pixels(rows), samples.labels[rows], epsilons=bound)
-                    moved[rows] = found.detach()
+                    clean = samples.pixels(rows)
+                    _, found, success = attempt(net, clean, samples.labels[rows], epsilons=bound)
+                    # Where it fails, an attack without a bound gives black images: those inputs stay as they are.
+                    kept = torch.ones_like(success) if bound is not None else success
+                    moved[rows] = torch.where(kept[:, None, None, None], found.detach(), clean)
                     left.append(rows[~success])
             withstood = torch.cat(left)
             successes.append(1 - len(withstood) / len(samples))

@@ -11,6 +11,7 @@ from neuralcov.experiments import (
     diversity_text,
     faults,
     fuzzing,
+    illustrations,
     order,
     timing,
 )
@@ -27,6 +28,7 @@ PLANS: dict[str, Callable[[Scale], list[Cell]]] = {
     "fuzz": fuzzing.plan,
     "time": timing.plan,
     "order": order.plan,
+    "figures": illustrations.plan,
 }
 
 

@@ -84,7 +84,7 @@ class CellFolder:
             before, planned = self.plan()
             if before != scale:
                 raise InputError(
-                    f"{self.path}: holds results of scale {_words(before)}, this is {_words(scale)}: "
+                    f"{self.path}: holds results of another scale, {_difference(before, scale)}; "
                     "choose another --output"
                 )
         planned |= {cell.name: cell.description() for cell in cells}
@@ -196,5 +196,8 @@ def _plain(parameters: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(dict(parameters)))
 
 
-def _words(scale: Scale) -> str:
-    return repr(scale.name) if scale.divided == 1 else f"{scale.name!r} divided by {scale.divided}"
+def _difference(before: Scale, now: Scale) -> str:
+    """Where two scales differ first."""
+    ours, theirs = now.to_json(), before.to_json()
+    what = next(name for name in ours if ours[name] != theirs[name])
+    return f"{what} {theirs[what]!r} and not {ours[what]!r}"

@@ -78,7 +78,7 @@ def campaign(bench: Workbench, network: str, criterion: str) -> dict[str, Any]:
         "judged": stats.judged,
         "admitted": stats.admitted,
         "natural": _natural(bench, done, seeds),
-        "pictures": _pictures(done),
+        "pictures": _pictures(done, seeds.levels),
     }
 
 
@@ -115,12 +115,11 @@ def _features(net: zoo.Inception, images: Tensor, levels: int) -> Tensor:
     return torch.cat([net.of_pixels(p.float() / levels if p.dtype == torch.uint8 else p).double() for p in parts])
 
 
-def _pictures(done: Campaign) -> list[Any]:
-    """A few outputs as whole numbers, for the figure."""
+def _pictures(done: Campaign, levels: int) -> list[Any]:
+    """A few outputs as bytes, for the figure."""
     if not done.outputs:
         return []
     images = done.inputs
     rows = torch.linspace(0, len(images) - 1, min(_SHOWN, len(images))).long().to(images.device)
-    chosen = images[rows]
-    plain = chosen if chosen.dtype == torch.uint8 else (chosen * 255).round()
-    return list(plain.to(torch.uint8).cpu().tolist())
+    pixels = images[rows].float() / levels if images.dtype == torch.uint8 else images[rows]
+    return list((pixels * 255).round().to(torch.uint8).cpu().tolist())

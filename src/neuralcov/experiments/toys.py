@@ -56,3 +56,39 @@ def toy_generator(seed: int = 0) -> zoo.Generator:
             if isinstance(module, nn.Embedding):
                 nn.init.normal_(module.weight, 0.0, 0.5)
     return net.eval()
+
+
+def toy_two_neurons(kind: str, epochs: int = 8, seed: int = 0) -> tuple[nn.Module, zoo.Samples]:
+    """A small network that ends in two neurons, trained on the shipped digits at 28×28, and the digits to show.
+
+    Args:
+        kind: ``net_classifier``, ``vae`` or ``cvae``.
+        epochs: passes over the training digits.
+        seed: of weights and order.
+    """
+    train, test = (_enlarged(zoo.digits(split)) for split in ("train", "test"))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        net = zoo.build(kind, width=8, hidden=32)
+        optimiser = torch.optim.Adam(net.parameters(), lr=3e-3)
+        for _ in range(epochs):
+            for rows in torch.split(torch.randperm(len(train)), 50):
+                optimiser.zero_grad()
+                _loss(net, train.inputs[rows], train.labels[rows]).backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+    return net.eval(), test
+
+
+def _enlarged(samples: zoo.Samples) -> zoo.Samples:
+    pixels = functional.interpolate(samples.pixels(), (28, 28), mode="bilinear", align_corners=False)
+    return zoo.Samples(samples.name, pixels, samples.labels, samples.classes)
+
+
+def _loss(net: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    if isinstance(net, zoo.Classifier):
+        return functional.cross_entropy(net(images), labels)
+    logits, mean, log_variance = net(images, labels)
+    drawn = functional.binary_cross_entropy_with_logits(logits, images, reduction="sum")
+    divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).sum()
+    loss: torch.Tensor = (drawn + divergence) / len(images)
+    return loss

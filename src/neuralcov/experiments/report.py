@@ -1,0 +1,128 @@
+"""The report: pages, one JSON file and plots from whatever cells are done; nothing is computed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from neuralcov.experiments import paper, plots, tables
+from neuralcov.experiments.cells import DONE, CellFolder, estimate, write_json
+from neuralcov.experiments.comparisons import Comparison, comparisons
+from neuralcov.experiments.ranking import Standing, costs, ranking
+
+PAGES = (
+    "diversity-image",
+    "diversity-text",
+    "diversity-generative",
+    "faults",
+    "faults-test",
+    "perturbations",
+)
+Cells = Sequence[tuple[str, dict[str, Any]]]
+
+
+def write_report(folder: CellFolder) -> list[Path]:
+    """Write ``ranking.md``, a page per experiment, ``results.json`` and ``plots/``; give their paths."""
+    found = comparisons(folder)
+    standings = ranking(found, costs(folder))
+    written = []
+
+    def page(name: str, text: str) -> None:
+        path = folder.path / f"{name}.md"
+        path.write_text(text)
+        written.append(path)
+
+    for name in PAGES:
+        if any(comparison.experiment == name for comparison in found):
+            page(name, tables.experiment_page(name, found, _notes(folder, name)))
+    for name, build, words in (
+        ("time", tables.time_table, "Seconds to measure the inputs once calibrated; median, range and number of runs."),
+        ("order", tables.order_table, "One suite, on its own, in many orders and batch sizes."),
+        ("fuzz", tables.fuzz_table, "Campaigns from the same seeds; those cut short say how many seeds were done."),
+    ):
+        cells = _cells(folder, f"{name}.")
+        if cells:
+            page(name, "\n\n".join([f"# {name}", words, *_notes(folder, name), build(cells)]) + "\n")
+    page("ranking", _index(folder, found, standings))
+    written.append(folder.path / "results.json")
+    write_json(written[-1], _content(folder, found, standings))
+    return [*written, *plots.draw(folder, found, standings)]
+
+
+def _cells(folder: CellFolder, prefix: str) -> Cells:
+    return [(name, content) for name, content in folder.results() if name.startswith(prefix)]
+
+
+def _index(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> str:
+    parts = [
+        "# What reproduces",
+        *_notes(folder, None),
+        f"{sum(len(c.runs) for c in found)} verdicts on {len(found)} ground-truth orders. An order counts as right if "
+        "the means over runs fall strictly along it. Criteria are ranked by the share of orders they get right, all "
+        "their settings together; those judged on less than half as many stand last, since theirs is not the same "
+        "question.",
+        tables.ranking_table(standings),
+        "By experiment and way of measuring:",
+        tables.parts_table([standing for standing in standings if standing.total.judged]),
+        f"The paper: {paper.source()}.",
+        _missing(folder),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
+    """Scale, device, versions and seeds, and what attacks achieved."""
+    scale, planned = folder.plan()
+    made = [
+        content
+        for name, content in folder.results()
+        if experiment is None or experiment in planned[name]["experiments"]
+    ]
+    machines = sorted({_machine(content) for content in made})
+    seeds = sorted({content["seed"] for content in made})
+    trial = f", sizes divided by {scale.divided}: a trial, not a result" if scale.divided > 1 else ""
+    notes = [f"Scale `{scale.name}`{trial}. {'; '.join(machines)}. Seed {', '.join(map(str, seeds))}."]
+    if experiment is not None:
+        notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}`."
+    attacks = [
+        f"{name}: {content['result']['attack']['success']:.2%} of attacked inputs are misclassified"
+        for name, content in folder.results()
+        if experiment in planned[name]["experiments"] and "attack" in content["result"]
+    ]
+    return [*notes, *(["Attacks. " + "; ".join(attacks) + "."] if attacks else [])]
+
+
+def _machine(content: dict[str, Any]) -> str:
+    machine = content["machine"]
+    known = [f"{what} {machine[what]}" for what in ("torch", "python", "neuralcov", "foolbox") if machine[what]]
+    return ", ".join([machine["device"], *known])
+
+
+def _missing(folder: CellFolder) -> str:
+    """Cells that failed and cells that were not run."""
+    failed, waiting = [], []
+    for name in folder.plan()[1]:
+        content = folder.read(name)
+        if content is None:
+            expected = estimate(name, folder)
+            waiting.append([name, "–" if expected is None else f"{expected:.0f} s"])
+        elif content["status"] != DONE:
+            failed.append([name, content["reason"].replace("|", "/").splitlines()[0]])
+    parts = []
+    if failed:
+        parts += ["## Failed", tables.markdown(["cell", "reason"], failed)]
+    if waiting:
+        parts += ["## Not run", tables.markdown(["cell", "would take about"], waiting)]
+    return "\n\n".join(parts) if parts else "All planned cells are done."
+
+
+def _content(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> dict[str, Any]:
+    scale, planned = folder.plan()
+    return {
+        "scale": scale.to_json(),
+        "machines": sorted({_machine(content) for _, content in folder.results()}),
+        "ranking": [standing.to_json() for standing in standings],
+        "comparisons": [comparison.to_json() for comparison in found],
+        "cells": {name: (folder.read(name) or {"status": "not run"})["status"] for name in planned},
+    }

@@ -1,0 +1,227 @@
+"""Results as Markdown: every table says what was expected, what came out, and what the paper has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from neuralcov.experiments import paper
+from neuralcov.experiments.comparisons import ALONE, EQUAL, NOTHING, ON_TOP, Comparison
+from neuralcov.experiments.ranking import Standing, family
+
+RIGHT, WRONG = "✓", "✗"
+_SHARES = ("NC", "KMNC", "NBC", "SNAC", "TKNC", "SS", "NPC")
+_COUNTS = ("TKNP", "CC", "LSC", "DSC", "MDSC")
+
+
+def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; the first column to the left, the others to the right.
+
+    >>> print(markdown(["a", "b"], [["x", "1"]]))
+    | a | b |
+    |---|---:|
+    | x | 1 |
+    """
+    lines = [_row(header), "|---|" + "---:|" * (len(header) - 1), *(_row(row) for row in rows)]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def shown(criterion: str, value: float | None, spread: float = 0.0) -> str:
+    """A value in its criterion's unit: shares in per cent, counts whole, the rest with four figures.
+
+    >>> shown("NC(0.75)", 0.02154), shown("TKNP(1)", 9995.0), shown("NLC", 1.03456), shown("LVC", None)
+    ('2.154 %', '9,995', '1.035', '–')
+    >>> shown("NLC", 1.0, 0.25)
+    '1 ± 0.25'
+    """
+    if value is None:
+        return "–"
+    kind = family(criterion)
+    factor, unit = (100.0, " %") if kind in _SHARES else (1.0, "")
+    whole = kind in _COUNTS and value == round(value)
+    text = f"{round(value):,}" if whole else f"{factor * value:.4g}"
+    return text + (f" ± {factor * spread:.2g}" if spread else "") + unit
+
+
+def paper_shown(criterion: str, value: float | None) -> str:
+    """A figure of the paper, whose shares are in per cent already."""
+    return shown(criterion, value / 100 if value is not None and family(criterion) in _SHARES else value)
+
+
+def suite_table(comparison: Comparison) -> str:
+    """One order under every criterion: our values, the verdict, the paper's values and verdict."""
+    suites = [suite for suite in comparison.suites if suite != NOTHING]
+    with_paper = comparison.basis == ON_TOP or comparison.experiment == "diversity-generative"
+    header = ["criterion", *suites, "as expected"]
+    if with_paper:
+        header += [f"paper: {suite}" for suite in suites] + ["paper"]
+    rows = []
+    for name in comparison.runs:
+        means, spreads = comparison.means(name), comparison.spreads(name)
+        row = [name, *(shown(name, m, s) for m, s in zip(means[: len(suites)], spreads, strict=False))]
+        row.append(_verdict(comparison, name))
+        if with_paper:
+            theirs = [paper.figure(comparison.experiment, comparison.subject, suite, name) for suite in suites]
+            row += [paper_shown(name, value) for value in theirs]
+            row.append(_paper_verdict(theirs, NOTHING in comparison.suites))
+        rows.append(row)
+    return markdown(header, rows)
+
+
+def verdict_table(found: Sequence[Comparison]) -> str:
+    """Several orders side by side, verdicts only."""
+    names = list(dict.fromkeys(name for comparison in found for name in comparison.runs))
+    header = ["criterion", *(f"{c.subject}: {c.label}" for c in found)]
+    rows = [[n, *(_verdict(c, n) if n in c.runs else "–" for c in found)] for n in names]
+    return markdown(header, rows)
+
+
+def _verdict(comparison: Comparison, name: str) -> str:
+    mark = RIGHT if comparison.right(name) else WRONG
+    runs = len(comparison.runs[name])
+    return mark if runs == 1 else f"{mark} {comparison.runs_right(name)}/{runs}"
+
+
+def _paper_verdict(values: Sequence[float | None], positive: bool) -> str:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return "–"
+    falling = all(above > below for above, below in pairwise(known))
+    return RIGHT if falling and (not positive or known[-1] > 0) else WRONG
+
+
+def experiment_page(name: str, found: Sequence[Comparison], notes: Sequence[str]) -> str:
+    """The page of one experiment on suites."""
+    parts = [f"# {name}", *notes]
+    own = [comparison for comparison in found if comparison.experiment == name]
+    for comparison in own:
+        if comparison.basis == ON_TOP or name == "diversity-generative":
+            parts += [f"## {_title(comparison)}", _expected(comparison), suite_table(comparison)]
+    for basis, words in ((ALONE, "Suites on their own"), (EQUAL, "Suites on their own, at equal size")):
+        some = [c for c in own if c.basis == basis and name != "diversity-generative"]
+        if some:
+            orders = sorted({" > ".join(c.suites) for c in some})
+            parts += [f"## {words}", f"Expected: {'; '.join(orders)}. {_runs_words(some)}", verdict_table(some)]
+            parts += [f"### {_title(c)}\n\n{suite_table(c)}" for c in some]
+    return "\n\n".join(parts) + "\n"
+
+
+def _title(comparison: Comparison) -> str:
+    return f"{comparison.subject}, {comparison.label}, {comparison.basis}"
+
+
+def _expected(comparison: Comparison) -> str:
+    sizes = ", ".join(
+        f"{suite} {size:,}" for suite, size in zip(comparison.suites, comparison.sizes, strict=True) if suite != NOTHING
+    )
+    order = " > ".join("0" if suite == NOTHING else suite for suite in comparison.suites)
+    return f"Expected: {order}. Inputs: {sizes}. {_runs_words([comparison])}"
+
+
+def _runs_words(found: Sequence[Comparison]) -> str:
+    runs = max(len(next(iter(c.runs.values()))) for c in found)
+    if runs == 1:
+        return "One run."
+    return f"Up to {runs} runs: means with standard deviations, and in how many runs the order came out."
+
+
+def ranking_table(standings: Sequence[Standing]) -> str:
+    """The criteria, most orders right first."""
+    header = ["criterion", "orders right", "share", "cost, × forward pass", "best setting"]
+    rows = []
+    for standing in standings:
+        best = standing.best if standing.best == "–" else f"{standing.best} {standing.by_setting[standing.best]}"
+        rows.append(
+            [
+                standing.criterion,
+                str(standing.total),
+                f"{standing.total.share:.0%}" if standing.total.judged else "–",
+                "–" if standing.cost is None else f"{standing.cost:.2f}",
+                best,
+            ]
+        )
+    return markdown(header, rows)
+
+
+def parts_table(standings: Sequence[Standing]) -> str:
+    """The same by experiment and way of measuring."""
+    parts = list(dict.fromkeys(part for standing in standings for part in standing.by_part))
+    rows = [[part, *(str(standing.by_part.get(part, "–")) for standing in standings)] for part in parts]
+    return markdown(["experiment", *(standing.criterion for standing in standings)], rows)
+
+
+def time_table(cells: Sequence[tuple[str, dict[str, Any]]]) -> str:
+    """Seconds and multiples of the forward pass, beside the paper's seconds on its own machine."""
+    by_name = {content["parameters"]["criterion"]: content["result"]["seconds"] for _, content in cells}
+    plain = next((seconds for name, seconds in by_name.items() if name.startswith("the model")), None)
+    sizes = list(next(iter(by_name.values())))
+    header = ["criterion", *(c for s in sizes for c in (f"s, batch {s}", f"× forward, batch {s}")), "paper, s"]
+    rows = []
+    for name, seconds in by_name.items():
+        row = [name]
+        for size in sizes:
+            took = median(seconds[size])
+            row += [_seconds(seconds[size]), "–" if plain is None else f"{took / median(plain[size]):.2f}"]
+        theirs = paper.figures()["time"].get(name)
+        rows.append([*row, "–" if theirs is None else f"{theirs:g}"])
+    return markdown(header, rows)
+
+
+def _seconds(runs: Sequence[float]) -> str:
+    return f"{median(runs):.3g} ({min(runs):.3g}–{max(runs):.3g}, {len(runs)} runs)"
+
+
+def order_table(cells: Sequence[tuple[str, dict[str, Any]]]) -> str:
+    """The smallest and the largest value over orders and batch sizes, and how far apart they are."""
+    rows = []
+    for _, content in cells:
+        for name, by_size in content["result"]["values"].items():
+            values = [value for runs in by_size.values() for value in runs]
+            low, high = min(values), max(values)
+            moved = (high - low) / abs(high) if high else 0.0
+            by_batch = "; ".join(f"{size}: {_range(name, runs)}" for size, runs in by_size.items())
+            rows.append([name, shown(name, low), shown(name, high), f"{moved:.2%}", by_batch, str(len(values))])
+    return markdown(["criterion", "least", "most", "moves by", "by batch size", "orders × sizes"], rows)
+
+
+def _range(name: str, values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return shown(name, low) if low == high else f"{shown(name, low)} to {shown(name, high)}"
+
+
+def fuzz_table(cells: Sequence[tuple[str, dict[str, Any]]]) -> str:
+    """What campaigns found, beside the paper's."""
+    header = ["guided by", "faults/outputs", "seeds done", "IS", "FID", "classes", "entropy", "judged per s"]
+    header += [f"paper: {what}" for what in ("faults/outputs", "IS", "FID", "classes", "entropy")]
+    rows = []
+    for _, content in cells:
+        name, found = content["parameters"]["criterion"], content["result"]
+        natural = found["natural"]
+        row = [
+            name,
+            f"{found['faults']:,}/{found['outputs']:,}",
+            f"{found['iterations']:,} of {found['wanted']:,}",
+            _plain(natural.get("inception score")),
+            _plain(natural.get("frechet distance")),
+            str(found["classes"]),
+            f"{found['entropy']:.2f}",
+            f"{found['judged'] / found['seconds']:,.0f}" if found["seconds"] else "–",
+        ]
+        theirs = paper.figures()["fuzz"].get(name)
+        if theirs is None:
+            row += ["–"] * 5
+        else:
+            row += [f"{theirs['faults']:,}/{theirs['outputs']:,}", _plain(theirs["inception score"])]
+            row += [_plain(theirs["frechet distance"]), str(theirs["classes"]), f"{theirs['entropy']:.2f}"]
+        rows.append(row)
+    return markdown(header, rows)
+
+
+def _plain(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
