@@ -120,10 +120,10 @@ def test_show_export_shrink_and_quality_need_little(run, campaign, tmp_path):
 def test_quality_with_any_network(run, campaign, tmp_path, monkeypatch):
     pytest.importorskip("torchmetrics")
     folder, _ = campaign
-    (tmp_path / "mine.py").write_text("from torch import nn\ndef make():\n    return nn.Flatten()\n")
+    (tmp_path / "flat_features.py").write_text("from torch import nn\ndef make():\n    return nn.Flatten()\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    code, _, _ = run("fuzz", "quality", folder, "--features", "mine:make", "--limit", 20, "--json", "q.json")
+    code, _, _ = run("fuzz", "quality", folder, "--features", "flat_features:make", "--limit", 20, "--json", "q.json")
     assert code == 0
     found = json.loads((tmp_path / "q.json").read_text())
     assert found["images"] == 20
