@@ -46,7 +46,7 @@ def test_killed_at_random_moments(tmp_path):
     command = [sys.executable, "-m", "tests.fuzz.killing", str(tmp_path), "12"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 8, "too few kills hit a running campaign"
+    assert int(done.stdout) >= 4, "too few kills hit a running campaign"
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     same_campaign(whole, killed)
     assert open_campaign(whole).book.tally.finished == 260

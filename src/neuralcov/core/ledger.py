@@ -144,7 +144,9 @@ class Ledger:
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         for index in range(batch.size):
             alone = batch.take(slice(index, index + 1))
-            if any(float(gain) > min_gain for gain in self.gain(alone).values()):
+            # One that gains is enough: the criteria after it need not be asked.
+            judged = zip(self.criteria, self.states, strict=True)
+            if any(float(criterion.gain(state, alone)) > min_gain for criterion, state in judged):
                 self.observe(alone)
                 taken[index] = True
         return taken
