@@ -68,7 +68,8 @@ def _run(part: str, found: Subject | None, device: torch.device, full: bool, rep
         size = (1_000_000, 27_560, 1_000, 50_000, 115 << 30) if full else (4_000, 500, 20, 500, 16 << 30)
         return scale.scale(device, *size)
     if part == "scale-disk":
-        size = (250_000, 27_560, 1_000, 10_000, 1 << 30) if full else (4_000, 500, 20, 500, 1 << 20)
+        tests = 10_000 if device.type == "cuda" else 500
+        size = (250_000, 27_560, 1_000, tests, 1 << 30) if full else (4_000, 500, 20, 500, 1 << 20)
         return scale.scale(device, *size)
     assert found is not None
     if part == "calibration":

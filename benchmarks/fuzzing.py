@@ -140,7 +140,7 @@ class Subject:
             "seeds": len(self.seeds),
             "right on the seeds": self._accuracy(),
             "plain forward, images per second": self._forward_rate(),
-            "training images": self._inputs if self._training else 0,
+            "training images": min(self._inputs, sum(len(load_images(path)) for path in self._training)),
         }
 
     def _training_batches(self) -> Iterator[Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +18,8 @@ NEURONWISE = (nc.NC(0.75), nc.KMNC(100), nc.NBC(), nc.SNAC(), nc.TKNC(10))
 GROWING = (nc.TKNP(10), nc.CC(10), nc.SS())
 SPREADING = (nc.NLC(), nc.NLC(rule="all"), nc.LVC())
 SURPRISED = (nc.LSC(10), nc.DSC(0.1), nc.MDSC(10))
+# Seconds a point of a curve may take before the larger sizes of that curve are left out.
+_PATIENCE = 60
 # From a size on the curve: the layers' widths, how many inputs, how many classes.
 Shape = Callable[[int], tuple[dict[str, int], int, int]]
 
@@ -54,14 +57,21 @@ def growth(device: torch.device, full: bool) -> Iterator[dict[str, Any]]:
 
 def _curve(device: torch.device, sizes: list[int], shape: Shape, criteria: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
     curve: dict[str, Any] = {}
+    slow: set[str] = set()
     for size in sizes:
         widths, inputs, classes = shape(size)
         for criterion in criteria:
+            if criterion.name in slow:
+                continue
+            start = time.perf_counter()
             try:
                 row = _measure(device, widths, inputs, classes, criterion)
             except (torch.OutOfMemoryError, nc.NeuralcovError) as error:
                 row = {"error": str(error).splitlines()[0][:200]}
             curve.setdefault(criterion.name, {})[str(size)] = row
+            # The next size takes four to ten times as long, or more.
+            if time.perf_counter() - start > _PATIENCE:
+                slow.add(criterion.name)
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()

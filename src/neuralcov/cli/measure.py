@@ -32,11 +32,12 @@ def measure(
     save_calibration: Annotated[Path | None, typer.Option(help="Write what calibration learnt (.ncal).")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
     by_layer: Annotated[bool, typer.Option(help="Show every layer as well.")] = False,
+    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Record updates as CUDA graphs.")] = False,
 ) -> None:
     """Measure the coverage of a suite."""
     chosen = _criteria(criteria)
     net = load_model(model, weights, device)
-    coverage = Coverage(net, chosen, layers=layers)
+    coverage = Coverage(net, chosen, layers=layers, cuda_graph=cuda_graph)
     if calibrate is not None:
         saved = Path(calibrate)
         if saved.is_file():

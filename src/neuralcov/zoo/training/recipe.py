@@ -66,7 +66,7 @@ class Recipe:
 _IMAGES = Recipe(
     kind="classify",
     data="cifar10",
-    epochs=60,
+    epochs=100,
     batch_size=512,
     learning_rate=0.4,
     weight_decay=5e-4,
@@ -82,7 +82,7 @@ _NET = Recipe(kind="classify", data="mnist", epochs=15, batch_size=256, learning
 RECIPES: dict[str, Recipe] = {
     "resnet50": _IMAGES,
     "vgg16_bn": replace(_IMAGES, learning_rate=0.15, epochs=50),
-    "mobilenet_v2": replace(_IMAGES, learning_rate=0.3, weight_decay=3e-4, epochs=50),
+    "mobilenet_v2": replace(_IMAGES, learning_rate=0.3, weight_decay=3e-4, epochs=60),
     "lstm": Recipe(
         kind="classify",
         data="imdb",
