@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.records import Record
-from neuralcov.core.shapes import Bool, Int
+from neuralcov.core.shapes import Bool, Float, Int
 
 # Constants of the mixing function splitmix64 (Steele, Lea and Flood, 2014), as signed 64-bit numbers.
 _STEP = 0x9E3779B97F4A7C15 - (1 << 64)
@@ -37,13 +37,19 @@ def set_keys(members: Bool[Tensor, "batch layers width"], layers: Sequence[int])
     Integer products are slow or missing on most devices, so the words are cut into pieces of 16 bits whose
     sums float64 holds exactly.
     """
-    words = torch.stack([neuron_words(layer, members.shape[2], members.device) for layer in layers])
-    pieces = [((words >> (_PIECE_BITS * piece)) & 0xFFFF).double() for piece in range(_PIECES)]
-    sums = torch.bmm(members.transpose(0, 1).double(), torch.cat(pieces, dim=2)).long()
+    pieces = _word_pieces(tuple(layers), members.shape[2], members.device)
+    sums = torch.bmm(members.transpose(0, 1).double(), pieces).long()
     keys = torch.zeros(*sums.shape[:2], 2, dtype=torch.int64, device=members.device)
     for piece in range(_PIECES):
         keys += sums[:, :, 2 * piece : 2 * piece + 2] << (_PIECE_BITS * piece)
     return keys.transpose(0, 1)
+
+
+@lru_cache(maxsize=64)
+def _word_pieces(layers: tuple[int, ...], width: int, device: torch.device) -> Float[Tensor, "layers width pieces"]:
+    """The words of several layers' neurons, in pieces of 16 bits as float64."""
+    words = torch.stack([neuron_words(layer, width, device) for layer in layers])
+    return torch.cat([((words >> (_PIECE_BITS * piece)) & 0xFFFF).double() for piece in range(_PIECES)], dim=2)
 
 
 @dataclass(frozen=True, eq=False)

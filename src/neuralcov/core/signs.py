@@ -222,10 +222,17 @@ def _reduced(offer: Offer, first: Tensor, width: int) -> tuple[Tensor, Tensor]:
     all_of, any_of = torch.empty_like(offer.every), torch.empty_like(offer.some)
     for columns in blocks(words_for(width), 64 * rows, first.device):
         bits = 64 * (columns.stop - columns.start)
-        for packed, out in ((offer.every, all_of), (offer.some, any_of)):
-            positive = torch.zeros(rows, bits, dtype=torch.int32, device=first.device)
-            positive.index_add_(0, first, unpack(packed[:, columns], bits).int())
-            out[:, columns] = pack(positive == members[:, None] if out is all_of else positive > 0)
+
+        def positive(packed: Tensor, columns: slice = columns, bits: int = bits) -> Tensor:
+            """Per bit, how many of the offers that belong together have it."""
+            counts = torch.zeros(rows, bits, dtype=torch.int32, device=first.device)
+            return counts.index_add_(0, first, unpack(packed[:, columns], bits).int())
+
+        in_every = positive(offer.every)
+        # Inputs are groups of one, whose two sets of bits are one and the same.
+        in_some = in_every if offer.some is offer.every else positive(offer.some)
+        all_of[:, columns] = pack(in_every == members[:, None])
+        any_of[:, columns] = pack(in_some > 0)
     return all_of, any_of
 
 
