@@ -34,7 +34,7 @@ def small_net():
     return nn.Sequential(nn.Flatten(), nn.Linear(36, 8), nn.ReLU(), nn.Linear(8, 3))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.sets(st.sampled_from(sorted(MUTATIONS)), min_size=1),
     st.integers(0, 2**63 - 1),

@@ -18,7 +18,7 @@ from neuralcov.fuzz.timeouts import TimeUp, time_limit
 CPU = torch.device("cpu")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 40), st.integers(1, 15), st.sets(st.integers(0, 39)))
 def test_halving_finds_exactly_the_culprits(count, batch, bad):
     def function(rows):

@@ -25,7 +25,7 @@ def plainly(mutant, reference, alpha, beta, top):
     return changed < alpha * mutant.shape[1] * mutant.shape[2] or largest < beta * top
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(bytes_, bytes_, hnp.arrays(bool, (2, 3, 4)), st.floats(0, 1), st.floats(0, 1))
 def test_pixels_as_defined(one, other, same, alpha, beta):
     other = np.where(same, one, other)
@@ -59,7 +59,7 @@ def test_floats_and_plain_rows():
     assert rule(torch.tensor([[0.0, 0.39], [0.0, 0.41]]), torch.zeros(2, 2)).tolist() == [True, False]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(*[st.lists(st.integers(1, 4), max_size=7)] * 2), min_size=1, max_size=5))
 def test_edit_distance_against_the_textbook(pairs):
     rows = [torch.tensor([words + [0] * (7 - len(words)) for words in side]) for side in zip(*pairs, strict=True)]

@@ -72,7 +72,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("mutation", "plain"), CASES, ids=lambda case: getattr(case, "name", ""))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(texts, st.integers(0, 2**48 - 1))
 def test_against_lists_of_words(mutation, plain, rows, key):
     keys = np.array([(key + 977 * row) % 2**48 for row in range(len(rows))])
