@@ -37,7 +37,7 @@ def main() -> None:
     results: dict[str, Any] = {"machine": _machine(device), "full": options.full}
     parts = options.parts.split(",")
     images = None if options.images is None else torch.from_numpy(np.load(options.images)).float() / 255
-    sizes = (10_000, 50_000) if options.full else (200, 400)
+    sizes = (10_000, 50_000) if options.full else (500, 500)
     found = None
     if set(parts) - {"growth", "scale", "scale-disk"}:
         found = subject(device, *sizes, options.weights, images)
