@@ -12,6 +12,7 @@ from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.panel import Panel, slices
 from neuralcov.experiments.scales import Scale
 from neuralcov.experiments.subjects import (
+    activations_of_test,
     attacked,
     image_panel,
     image_subject,
@@ -19,7 +20,6 @@ from neuralcov.experiments.subjects import (
     perturbed,
     random_classes,
     seeds_of,
-    test_activations,
 )
 from neuralcov.experiments.suites import NORMALISED, PIXEL, NoisyCopies, of_classes
 from neuralcov.experiments.workbench import Workbench, mixed
@@ -121,7 +121,7 @@ def noisy_copies(bench: Workbench, network: str, unit: str, noise: float, run: i
 def equal_sizes(bench: Workbench, network: str) -> dict[str, Any]:
     """Random subsets of suites, on their own, each pair at one size: values by draw."""
     subject, panel, scale = image_subject(bench, network), image_panel(bench, network), bench.scale
-    test = test_activations(bench, network)
+    test = activations_of_test(bench, network)
     classes = len(subject.test.classes)
     half = min(scale.drawn, _smallest(bench, subject.test, classes // 2))
     single = min(scale.drawn, _smallest(bench, subject.test, 1))

@@ -90,7 +90,7 @@ def path_panel(bench: Workbench, network: str) -> Panel:
     return bench.once(("paths", network), make)
 
 
-def test_activations(bench: Workbench, network: str) -> Activations:
+def activations_of_test(bench: Workbench, network: str) -> Activations:
     """What every layer gives for the test suite."""
     subject, panel = image_subject(bench, network), image_panel(bench, network)
     return bench.once(("test", network), lambda: panel.keep(subject.test.batches(bench.scale.batch)))
