@@ -73,3 +73,21 @@ def test_every_criterion_takes_part(bench):
     assert kinds | {"NPC"} == {cls.__name__ for cls in ALL}
     assert {type(criterion).__name__ for criterion in single_settings()} == {cls.__name__ for cls in ALL}
     assert set(image_panel(bench, "digits").names) == {criterion.name for criterion in table_settings()}
+
+
+def test_chunks_stand_for_batches_of_their_size(subject):
+    panel = Panel(subject.model, [nc.NLC(), nc.NC(0.5)], subject.train.batches(60), chunk=20)
+    coverage = nc.Coverage(subject.model, [nc.NLC()])
+    coverage.assess(subject.train.batches(20))
+    assert panel.training_values["NLC"] == pytest.approx(coverage.values()["NLC"], rel=1e-5)
+    assert list(panel.training_values) == ["NLC", "NC(0.5)"]
+
+
+def test_beyond_the_given_number_only_criteria_that_can_fall_go_on(subject):
+    panel = Panel(subject.model, [nc.NC(0.5), nc.NLC(rule="all"), nc.LVC()], subject.train.batches(60))
+    few, many = panel.measure(subject.test.batches(40), marks=(40,), alone=40)
+    assert set(few["own"]) == {"NC(0.5)", "NLC(rule=all)", "LVC"}
+    assert set(many["own"]) == {"NLC(rule=all)", "LVC"}
+    assert set(many["increase"]) == set(few["increase"])
+    whole = panel.measure(subject.test.batches(40))[-1]
+    assert many["own"]["LVC"] == pytest.approx(whole["own"]["LVC"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import mean, stdev
 from typing import Any
@@ -113,7 +113,7 @@ def _compare(
 ) -> Comparison:
     """From readings by run and suite."""
     key = _KEYS[basis]
-    names = list(runs[0][suites[0]][key])
+    names = [n for n in runs[0][suites[0]][key] if all(n in runs[0][s][key] for s in suites if s != NOTHING)]
     values = {name: [[0.0 if s == NOTHING else run[s][key][name] for s in suites] for run in runs] for name in names}
     sizes = tuple(0 if suite == NOTHING else runs[0][suite]["inputs"] for suite in suites)
     return Comparison(experiment, subject, label, basis, tuple(suites), sizes, values)
@@ -129,9 +129,23 @@ def _noise(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterato
             grouped.setdefault((given["network"], given["unit"], given["noise"]), []).append(run)
     for (network, unit, noise), runs in grouped.items():
         largest_first = sorted((suite for suite in runs[0] if suite != "test"), key=lambda s: -int(s[1:]))
-        for basis in (ON_TOP, ALONE):
-            label = f"noise ±{noise:g}, {unit} units"
-            yield _compare("diversity-image", network, label, basis, ("test", *largest_first), runs)
+        yield from _copies("diversity-image", network, f"noise ±{noise:g}, {unit} units", largest_first, runs)
+
+
+def _copies(
+    experiment: str, subject: str, label: str, largest_first: Sequence[str], runs: Sequence[Mapping[str, Any]]
+) -> Iterator[Comparison]:
+    """The test suite above copies, more copies above fewer."""
+    yield _compare(experiment, subject, label, ON_TOP, ("test", *largest_first), runs)
+    alone = _compare(experiment, subject, label, ALONE, ("test", *largest_first), runs)
+    yield alone
+    # Criteria that did not follow the larger suite on its own are judged on the smaller one.
+    fewer = _compare(
+        experiment, subject, f"{label}, {largest_first[-1]} only", ALONE, ("test", largest_first[-1]), runs
+    )
+    rest = {name: values for name, values in fewer.runs.items() if name not in alone.runs}
+    if rest:
+        yield replace(fewer, runs=rest)
 
 
 def _equal(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
@@ -179,8 +193,7 @@ def _text(results: Mapping[str, Any]) -> Iterator[Comparison]:
     ]
     if runs:
         largest_first = sorted((suite for suite in runs[0] if suite != "test"), key=lambda s: -int(s[1:]))
-        for basis in (ON_TOP, ALONE):
-            yield _compare("diversity-text", "lstm", "shuffled words", basis, ("test", *largest_first), runs)
+        yield from _copies("diversity-text", "lstm", "shuffled words", largest_first, runs)
 
 
 def _generative(results: Mapping[str, Any]) -> Iterator[Comparison]:

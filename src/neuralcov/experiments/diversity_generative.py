@@ -71,7 +71,14 @@ def _panel(bench: Workbench) -> Panel:
     settings = table_settings(DISTANCES, by="label")
     return bench.prepare(
         "panel of the generator",
-        lambda: Panel(net, settings, _latents(bench, net, 0), predictions=False, unpack=_conditioned),
+        lambda: Panel(
+            net,
+            settings,
+            _latents(bench, net, 0),
+            chunk=bench.scale.chunk,
+            predictions=False,
+            unpack=_conditioned,
+        ),
     )
 
 

@@ -113,7 +113,8 @@ def noisy_copies(bench: Workbench, network: str, unit: str, noise: float, run: i
     copies = NoisyCopies(
         seeds_of(bench, subject.test, run), max(counts.values()), noise, unit, scale.batch, mixed(bench.seed, 3, run)
     )
-    readings = panel.measure(_exactly(copies, sorted(counts.values())), sorted(counts.values()))
+    marks = sorted(counts.values())
+    readings = panel.measure(_exactly(copies, marks), marks, alone=scale.alone * len(subject.test))
     found = {reading["inputs"]: reading for reading in readings}
     return {"suites": {name: [found[count]] for name, count in counts.items()}}
 
@@ -146,7 +147,8 @@ def equal_sizes(bench: Workbench, network: str) -> dict[str, Any]:
     }
     moved = attacked(bench, network, "train", "PGD").samples
     found["PGD"] = draw(panel.keep(moved.batches(scale.batch)), min(scale.drawn, len(moved)))
-    found["test, as many as PGD"] = draw(test, min(scale.drawn, len(moved)))
+    same = min(scale.drawn, len(moved)) == found["test"]["inputs"]
+    found["test, as many as PGD"] = found["test"] if same else draw(test, min(scale.drawn, len(moved)))
     kept = perturbed(bench, network, "PGD")
     found["perturbed"] = draw(panel.keep(kept.batches(scale.batch)), len(kept))
     return {"draws": found, "unit of LVC": _unit(panel)}

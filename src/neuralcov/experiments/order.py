@@ -57,8 +57,8 @@ def _values(
     suite = activations_of_test(bench, network)
     wanted = min(bench.scale.order_inputs, suite.size)
     if number == 0:
-        return panel.values_of(slices(suite.take(slice(0, wanted)), size), criteria)
-    return panel.values_of(slices(suite, size, bench.rows(wanted, wanted, 17, number)), criteria)
+        return panel.values_of(slices(suite.take(slice(0, wanted)), size), criteria, size)
+    return panel.values_of(slices(suite, size, bench.rows(wanted, wanted, 17, number)), criteria, size)
 
 
 def _cares(criterion: AnyCriterion) -> bool:

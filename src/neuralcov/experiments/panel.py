@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import nn
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.criterion import NEVER_FALLS, SPLIT_FREE
 from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.core.layout import Layout
 from neuralcov.core.ledger import Ledger, States
@@ -27,7 +29,7 @@ class Panel:
         model: in eval mode.
         settings: the criteria.
         training: batches of training inputs, iterated over once.
-        predict: see :class:`~neuralcov.coverage.Coverage`.
+        chunk: inputs at a time for criteria that care how inputs are batched; ``None``: whole batches.
         predictions: whether the model's output tells classes.
         unpack: from a batch to ``(inputs, labels)``, where the usual reading does not fit.
     """
@@ -38,10 +40,11 @@ class Panel:
         settings: Sequence[AnyCriterion],
         training: Iterable[Any],
         *,
+        chunk: int | None = None,
         predictions: bool = True,
         unpack: Callable[[Any], tuple[Any, Any]] | None = None,
     ) -> None:
-        self._predictions, self._unpack = predictions, unpack
+        self._chunk, self._predictions, self._unpack = chunk, predictions, unpack
         learner = Coverage(model, representatives(settings))
         kept: list[Activations] = []
         with _quiet():
@@ -50,29 +53,27 @@ class Panel:
         self._coverage = Coverage(model, self.criteria)
         assert learner.layout is not None
         self.layout: Layout = learner.layout
-        ledger = self.empty()
+        tally = self.empty()
         while kept:
-            ledger.observe(kept.pop(0))
-        self._training: States = ledger.states
-        self.training_inputs = ledger.inputs
-        self.training_values: Values = ledger.values()
+            tally.observe(kept.pop(0))
+        self._training = tally.states
+        self.training_inputs = tally.inputs
+        self.training_values: Values = tally.values()
 
     @property
     def names(self) -> tuple[str, ...]:
         """The criteria's names."""
         return tuple(criterion.name for criterion in self.criteria)
 
-    def empty(self, criteria: Sequence[AnyCriterion] | None = None) -> Ledger:
-        """A ledger that has seen nothing."""
-        ledger = Ledger(criteria or self.criteria)
-        ledger.layout = self.layout
-        return ledger
+    def empty(self, criteria: Sequence[AnyCriterion] | None = None, chunk: int | None = None) -> Tally:
+        """A tally that has seen nothing; by default of all criteria, in the panel's chunks."""
+        return Tally(criteria or self.criteria, self.layout, chunk or self._chunk)
 
-    def on_top(self) -> Ledger:
-        """A ledger that has seen the training data."""
-        ledger = self.empty()
-        ledger.replace(self._training, held=True)
-        return ledger
+    def on_top(self) -> Tally:
+        """A tally that has seen the training data."""
+        tally = self.empty()
+        tally.start_from(self._training)
+        return tally
 
     def run(self, batches: Iterable[Any]) -> Iterator[Activations]:
         """The activations of every batch."""
@@ -82,11 +83,19 @@ class Panel:
         """The activations of all batches as one."""
         return joined(list(self.run(batches)))
 
-    def measure(self, batches: Iterable[Any], marks: Sequence[int] = ()) -> list[dict[str, Any]]:
+    def measure(
+        self, batches: Iterable[Any], marks: Sequence[int] = (), alone: int | None = None
+    ) -> list[dict[str, Any]]:
         """Readings of a suite once it has reached each of the marks, and at its end.
 
         A reading holds the number of inputs, the increase over the training data, the values of the suite on its own,
         what stands beside these, and how many inputs criteria left out.
+
+        Args:
+            batches: the suite.
+            marks: numbers of inputs at which batches end.
+            alone: after so many inputs the suite on its own is followed only by criteria that can fall: the others
+                would merely tell again that more is more.
         """
         top, own = self.on_top(), self.empty()
         readings, seen = [], 0
@@ -96,25 +105,32 @@ class Panel:
             seen += batch.size
             if seen in marks:
                 readings.append(self._read(top, own, seen))
+            if alone is not None and seen >= alone:
+                own.keep(lambda criterion: NEVER_FALLS not in criterion.promises)
         if not readings or readings[-1]["inputs"] != seen:
             readings.append(self._read(top, own, seen))
         return readings
 
-    def values_of(self, batches: Iterable[Activations], criteria: Sequence[AnyCriterion] | None = None) -> Values:
+    def values_of(
+        self,
+        batches: Iterable[Activations],
+        criteria: Sequence[AnyCriterion] | None = None,
+        chunk: int | None = None,
+    ) -> Values:
         """The values of a suite on its own, from activations."""
-        own = self.empty(criteria)
+        own = self.empty(criteria, chunk)
         for batch in batches:
             own.observe(batch)
         return own.values()
 
-    def _read(self, top: Ledger, own: Ledger, seen: int) -> dict[str, Any]:
+    def _read(self, top: Tally, own: Tally, seen: int) -> dict[str, Any]:
         values = top.values()
         return {
             "inputs": seen,
             "increase": {name: values[name] - before for name, before in self.training_values.items()},
             "own": own.values(),
             "beside": own.beside(),
-            "left out": _left_out(own),
+            "left out": own.left_out(),
         }
 
     def _run(self, coverage: Coverage, batches: Iterable[Any]) -> Iterator[Activations]:
@@ -122,6 +138,81 @@ class Panel:
             for item in batches:
                 batch = unpack_batch(item, unpack=self._unpack)
                 yield coverage.run(batch.inputs, batch.labels, predictions=self._predictions)[0]
+
+
+class Tally:
+    """Criteria and their states, where those that care how inputs are batched are given chunks of one size."""
+
+    def __init__(self, criteria: Sequence[AnyCriterion], layout: Layout, chunk: int | None) -> None:
+        self._order = [criterion.name for criterion in criteria]
+        self._chunk = chunk
+        careful = [c for c in criteria if chunk is not None and SPLIT_FREE not in c.promises]
+        usual = [criterion for criterion in criteria if criterion not in careful]
+        self._ledgers = [
+            (_ledger(some, layout), chunked) for some, chunked in ((usual, False), (careful, True)) if some
+        ]
+
+    @property
+    def states(self) -> tuple[States, ...]:
+        """What :meth:`start_from` takes; they are not overwritten from here on."""
+        for ledger, _ in self._ledgers:
+            ledger.hold()
+        return tuple(ledger.states for ledger, _ in self._ledgers)
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs were observed."""
+        return self._ledgers[0][0].inputs
+
+    def start_from(self, states: tuple[States, ...]) -> None:
+        """Go on from the states of another tally of the same criteria."""
+        for (ledger, _), state in zip(self._ledgers, states, strict=True):
+            ledger.replace(state, held=True)
+
+    def observe(self, batch: Activations) -> None:
+        """Take a batch in."""
+        for ledger, chunked in self._ledgers:
+            if chunked and self._chunk is not None:
+                for start in range(0, batch.size, self._chunk):
+                    ledger.observe(batch.take(slice(start, min(start + self._chunk, batch.size))))
+            else:
+                ledger.observe(batch)
+
+    def keep(self, wanted: Callable[[AnyCriterion], bool]) -> None:
+        """Go on with some of the criteria only."""
+        found = []
+        for ledger, chunked in self._ledgers:
+            pairs = [(c, s) for c, s in zip(ledger.criteria, ledger.states, strict=True) if wanted(c)]
+            if pairs:
+                assert ledger.layout is not None
+                rest = _ledger([criterion for criterion, _ in pairs], ledger.layout)
+                rest.replace(tuple(state for _, state in pairs), held=False)
+                found.append((rest, chunked))
+        self._ledgers = found
+
+    def values(self) -> Values:
+        """By criterion, in the order given."""
+        found = {name: value for ledger, _ in self._ledgers for name, value in ledger.values().items()}
+        return {name: found[name] for name in self._order if name in found}
+
+    def beside(self) -> dict[str, dict[str, float]]:
+        """What stands beside the values."""
+        return {name: figures for ledger, _ in self._ledgers for name, figures in ledger.beside().items()}
+
+    def left_out(self) -> dict[str, int]:
+        """By criterion, how many inputs it left out."""
+        found: dict[str, int] = {}
+        for ledger, _ in self._ledgers:
+            # A criterion that could place no input at all has the value 0, which is what there is to say.
+            with suppress(InputError):
+                found |= {finding.criterion: finding.inputs for finding in ledger.findings() if finding.inputs}
+        return found
+
+
+def _ledger(criteria: Sequence[AnyCriterion], layout: Layout) -> Ledger:
+    ledger = Ledger(criteria)
+    ledger.layout = layout
+    return ledger
 
 
 def joined(parts: Sequence[Activations]) -> Activations:
@@ -161,14 +252,6 @@ def _keeping(batches: Iterable[Activations], kept: list[Activations]) -> Iterato
     for batch in batches:
         kept.append(batch)
         yield batch
-
-
-def _left_out(ledger: Ledger) -> dict[str, int]:
-    try:
-        return {finding.criterion: finding.inputs for finding in ledger.findings() if finding.inputs}
-    except InputError:
-        # A criterion that could place no input at all has the value 0, which is what there is to say.
-        return {}
 
 
 class _quiet(warnings.catch_warnings):  # noqa: N801

@@ -34,11 +34,14 @@ class Scale:
         name: ``smoke`` or ``full``.
         networks: image classifiers, the one that single-network experiments use first.
         batch: inputs per forward pass.
+        chunk: inputs at a time for criteria whose value depends on how inputs are batched; the paper's code takes 100.
         training: training inputs, for calibration and as what suites are added to.
         test: inputs of the test suite.
         noise_seeds: images that noisy copies, or reviews that shuffled ones, are made of.
         noises: bounds of the noise, the paper's first.
         multiples: noisy copies as multiples of the test suite.
+        alone: up to which multiple copies are measured on their own under all criteria; beyond it only under those
+            that can fall.
         runs: how often an experiment with random suites is repeated, with other seeds.
         draws: random subsets of each suite where suites are compared at equal size.
         drawn: inputs of such a subset.
@@ -70,11 +73,13 @@ class Scale:
     name: str
     networks: tuple[str, ...]
     batch: int
+    chunk: int
     training: int
     test: int
     noise_seeds: int
     noises: tuple[float, ...]
     multiples: tuple[int, ...]
+    alone: int
     runs: int
     draws: int
     drawn: int
@@ -117,14 +122,16 @@ class Scale:
 FULL = Scale(
     name="full",
     networks=("resnet50", "vgg16_bn", "mobilenet_v2"),
-    batch=1000,
+    batch=2500,
+    chunk=100,
     training=50_000,
     test=10_000,
     noise_seeds=100,
     noises=(0.1, 0.2, 0.05, 0.4),
     multiples=(1, 10),
+    alone=1,
     runs=5,
-    draws=5,
+    draws=4,
     drawn=5_000,
     attacked=10_000,
     pgd_steps=10,
@@ -133,9 +140,9 @@ FULL = Scale(
     perturbed=1_000,
     orders=5,
     order_inputs=10_000,
-    order_batches=(1000, 100, 20),
+    order_batches=(1000, 100),
     time_inputs=10_000,
-    time_batches=(1000, 100),
+    time_batches=(1000,),
     time_runs=3,
     fuzz_seeds=1_000,
     fuzz_iterations=10_000,
@@ -154,11 +161,13 @@ SMOKE = Scale(
     name="smoke",
     networks=("digits",),
     batch=100,
+    chunk=50,
     training=1_200,
     test=500,
     noise_seeds=10,
     noises=(0.1, 0.4),
     multiples=(1, 4),
+    alone=4,
     runs=2,
     draws=3,
     drawn=200,
