@@ -57,7 +57,7 @@ def test_marks_are_read_on_the_way(subject):
     assert [reading["inputs"] for reading in readings] == [40, 80, 120]
 
 
-def activations_of_test_in_parts_are_the_same_inputs(bench):
+def test_parts_of_activations_are_the_same_inputs(bench):
     suite = activations_of_test(bench, "digits")
     again = joined(list(slices(suite, 50)))
     assert again.size == suite.size == 120
