@@ -100,7 +100,8 @@ def _natural(bench: Workbench, done: Campaign, seeds: zoo.Samples) -> dict[str, 
     if done.outputs < 2:
         return {"left out": f"{done.outputs} outputs are too few"}
     ours = _features(net, done.inputs.to(bench.device), seeds.levels)
-    score = naturalness(ours.float(), ours[:1].float(), lambda given: given)
+    plain = ours.float().cpu()
+    score = naturalness(plain, plain[:1], lambda given: given)
     return {
         "inception score": score.inception_score,
         "deviation": score.inception_deviation,
