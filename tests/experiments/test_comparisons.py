@@ -69,7 +69,8 @@ def test_page_has_every_way_of_measuring():
     assert "A note." in page
     assert "Expected: test > x10 > x1. Inputs: test 10, x10 100, x1 10." in page
     assert "✓ 1/2" in page
-    assert "Suites on their own, at equal size" in page
+    assert "### resnet50, at equal size" in page
+    assert "Our verdict is the paper's for 1 of 1 settings." in page
 
 
 def test_the_papers_own_verdict_is_judged_alike():

@@ -35,7 +35,8 @@ def write_report(folder: CellFolder) -> list[Path]:
 
     for name in PAGES:
         if any(comparison.experiment == name for comparison in found):
-            page(name, tables.experiment_page(name, found, _notes(folder, name)))
+            usual = f"noise ±{folder.plan()[0].noises[0]:g}," if name == "diversity-image" else ""
+            page(name, tables.experiment_page(name, found, _notes(folder, name), usual))
     for name, build, words in (
         ("time", tables.time_table, "Seconds to measure the inputs once calibrated; median, range and number of runs."),
         ("order", tables.order_table, "One suite, on its own, in many orders and batch sizes."),
@@ -123,6 +124,9 @@ def _content(folder: CellFolder, found: Sequence[Comparison], standings: Sequenc
         "scale": scale.to_json(),
         "machines": sorted({_machine(content) for _, content in folder.results()}),
         "ranking": [standing.to_json() for standing in standings],
-        "comparisons": [comparison.to_json() for comparison in found],
+        "comparisons": [
+            {**comparison.to_json(), "paper": {name: tables.paper_right(comparison, name) for name in comparison.runs}}
+            for comparison in found
+        ],
         "cells": {name: (folder.read(name) or {"status": "not run"})["status"] for name in planned},
     }
