@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuralcov import zoo
-from neuralcov.core.errors import CoverageWarning, DataError
+from neuralcov.core.errors import DataError
 from neuralcov.coverage import Coverage
 from neuralcov.criteria import NC
 from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.frechet import frechet_distance
+from neuralcov.experiments.panel import quiet
 from neuralcov.experiments.scales import Scale
 from neuralcov.experiments.settings import AnyCriterion, fuzz_settings, taught
 from neuralcov.experiments.subjects import image_panel, image_subject, path_panel
@@ -63,8 +63,7 @@ def campaign(bench: Workbench, network: str, criterion: str) -> dict[str, Any]:
         seed=bench.seed,
         levels=seeds.levels,
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoverageWarning)
+    with quiet():
         done = fuzzer.run(scale.fuzz_iterations, seconds=scale.fuzz_seconds, progress=False)
     stats = done.stats
     return {

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuralcov import zoo
-from neuralcov.core.errors import CoverageWarning
 from neuralcov.coverage import Coverage
 from neuralcov.criteria import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, SNAC, TKNC, TKNP
 from neuralcov.experiments.attacks import attack
 from neuralcov.experiments.cells import Cell
+from neuralcov.experiments.panel import quiet
 from neuralcov.experiments.scales import Scale
 from neuralcov.experiments.settings import AnyCriterion
 from neuralcov.experiments.subjects import Subject, image_subject, seeds_of, trained
@@ -107,8 +106,7 @@ def density(bench: Workbench) -> dict[str, Any]:
         "points in the mass": 0.3 * _cloud(50, random),
     }
     coverage = Coverage.of_layers({"layer": 2}, _plane_settings())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoverageWarning)
+    with quiet():
         coverage.calibrate(activations={"layer": cloud}, predictions=_sides(cloud))
         coverage.update(activations={"layer": cloud}, predictions=_sides(cloud))
         before, start = coverage.values(), coverage.snapshot()

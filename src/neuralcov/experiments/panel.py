@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import NEVER_FALLS, SPLIT_FREE
-from neuralcov.core.errors import CoverageWarning, InputError
+from neuralcov.core.criterion import NEVER_FALLS
+from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.layout import Layout
-from neuralcov.core.ledger import Ledger, States
 from neuralcov.coverage import Coverage
 from neuralcov.experiments.settings import AnyCriterion, representatives, taught
+from neuralcov.experiments.tally import Tally, Values
 from neuralcov.tap import unpack_batch
-
-Values = dict[str, float]
 
 
 class Panel:
@@ -47,7 +45,7 @@ class Panel:
         self._chunk, self._predictions, self._unpack = chunk, predictions, unpack
         learner = Coverage(model, representatives(settings))
         kept: list[Activations] = []
-        with _quiet():
+        with quiet():
             learner.calibrate(activations=_keeping(self._run(learner, training), kept), progress=False)
         self.criteria = tuple(taught(settings, learner.criteria))
         self._coverage = Coverage(model, self.criteria)
@@ -140,81 +138,6 @@ class Panel:
                 yield coverage.run(batch.inputs, batch.labels, predictions=self._predictions)[0]
 
 
-class Tally:
-    """Criteria and their states, where those that care how inputs are batched are given chunks of one size."""
-
-    def __init__(self, criteria: Sequence[AnyCriterion], layout: Layout, chunk: int | None) -> None:
-        self._order = [criterion.name for criterion in criteria]
-        self._chunk = chunk
-        careful = [c for c in criteria if chunk is not None and SPLIT_FREE not in c.promises]
-        usual = [criterion for criterion in criteria if criterion not in careful]
-        self._ledgers = [
-            (_ledger(some, layout), chunked) for some, chunked in ((usual, False), (careful, True)) if some
-        ]
-
-    @property
-    def states(self) -> tuple[States, ...]:
-        """What :meth:`start_from` takes; they are not overwritten from here on."""
-        for ledger, _ in self._ledgers:
-            ledger.hold()
-        return tuple(ledger.states for ledger, _ in self._ledgers)
-
-    @property
-    def inputs(self) -> int:
-        """How many inputs were observed."""
-        return self._ledgers[0][0].inputs
-
-    def start_from(self, states: tuple[States, ...]) -> None:
-        """Go on from the states of another tally of the same criteria."""
-        for (ledger, _), state in zip(self._ledgers, states, strict=True):
-            ledger.replace(state, held=True)
-
-    def observe(self, batch: Activations) -> None:
-        """Take a batch in."""
-        for ledger, chunked in self._ledgers:
-            if chunked and self._chunk is not None:
-                for start in range(0, batch.size, self._chunk):
-                    ledger.observe(batch.take(slice(start, min(start + self._chunk, batch.size))))
-            else:
-                ledger.observe(batch)
-
-    def keep(self, wanted: Callable[[AnyCriterion], bool]) -> None:
-        """Go on with some of the criteria only."""
-        found = []
-        for ledger, chunked in self._ledgers:
-            pairs = [(c, s) for c, s in zip(ledger.criteria, ledger.states, strict=True) if wanted(c)]
-            if pairs:
-                assert ledger.layout is not None
-                rest = _ledger([criterion for criterion, _ in pairs], ledger.layout)
-                rest.replace(tuple(state for _, state in pairs), held=False)
-                found.append((rest, chunked))
-        self._ledgers = found
-
-    def values(self) -> Values:
-        """By criterion, in the order given."""
-        found = {name: value for ledger, _ in self._ledgers for name, value in ledger.values().items()}
-        return {name: found[name] for name in self._order if name in found}
-
-    def beside(self) -> dict[str, dict[str, float]]:
-        """What stands beside the values."""
-        return {name: figures for ledger, _ in self._ledgers for name, figures in ledger.beside().items()}
-
-    def left_out(self) -> dict[str, int]:
-        """By criterion, how many inputs it left out."""
-        found: dict[str, int] = {}
-        for ledger, _ in self._ledgers:
-            # A criterion that could place no input at all has the value 0, which is what there is to say.
-            with suppress(InputError):
-                found |= {finding.criterion: finding.inputs for finding in ledger.findings() if finding.inputs}
-        return found
-
-
-def _ledger(criteria: Sequence[AnyCriterion], layout: Layout) -> Ledger:
-    ledger = Ledger(criteria)
-    ledger.layout = layout
-    return ledger
-
-
 def joined(parts: Sequence[Activations]) -> Activations:
     """Several batches as one."""
     first = parts[0]
@@ -254,9 +177,9 @@ def _keeping(batches: Iterable[Activations], kept: list[Activations]) -> Iterato
         yield batch
 
 
-class _quiet(warnings.catch_warnings):  # noqa: N801
+@contextmanager
+def quiet() -> Iterator[None]:
     """Findings are kept with the readings; warnings would only repeat them for every suite."""
-
-    def __enter__(self) -> None:
-        super().__enter__()
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)
+        yield
