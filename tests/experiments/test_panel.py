@@ -22,7 +22,7 @@ def subject(bench):
 
 
 def test_increase_and_own_values_equal_those_of_plain_coverages(subject, bench):
-    panel = Panel(subject.model, settings(), subject.train.batches(40))
+    panel = Panel.calibrated(subject.model, settings(), subject.train.batches(40))
     (reading,) = panel.measure(subject.test.batches(40))
     for criterion in settings():
         coverage = nc.Coverage(subject.model, [criterion])
@@ -39,20 +39,20 @@ def test_increase_and_own_values_equal_those_of_plain_coverages(subject, bench):
 
 
 def test_measuring_leaves_the_training_state_alone(subject):
-    panel = Panel(subject.model, settings(), subject.train.batches(40))
+    panel = Panel.calibrated(subject.model, settings(), subject.train.batches(40))
     first, again = (panel.measure(subject.test.batches(40))[0] for _ in range(2))
     assert first["increase"] == again["increase"]
 
 
 def test_settings_of_one_criterion_share_what_was_learnt(subject):
-    panel = Panel(subject.model, settings(), subject.train.batches(40))
+    panel = Panel.calibrated(subject.model, settings(), subject.train.batches(40))
     fitted = {criterion.name: criterion.fitted for criterion in panel.criteria}
     assert fitted["LSC(1)"] is fitted["LSC(10)"]
     assert fitted["KMNC(10)"] is fitted["KMNC(100)"]
 
 
 def test_marks_are_read_on_the_way(subject):
-    panel = Panel(subject.model, [nc.NC(0.5)], subject.train.batches(40))
+    panel = Panel.calibrated(subject.model, [nc.NC(0.5)], subject.train.batches(40))
     readings = panel.measure(subject.test.batches(40), marks=(40, 80))
     assert [reading["inputs"] for reading in readings] == [40, 80, 120]
 
@@ -76,7 +76,7 @@ def test_every_criterion_takes_part(bench):
 
 
 def test_chunks_stand_for_batches_of_their_size(subject):
-    panel = Panel(subject.model, [nc.NLC(), nc.NC(0.5)], subject.train.batches(60), chunk=20)
+    panel = Panel.calibrated(subject.model, [nc.NLC(), nc.NC(0.5)], subject.train.batches(60), chunk=20)
     coverage = nc.Coverage(subject.model, [nc.NLC()])
     coverage.assess(subject.train.batches(20))
     assert panel.training_values["NLC"] == pytest.approx(coverage.values()["NLC"], rel=1e-5)
@@ -84,7 +84,7 @@ def test_chunks_stand_for_batches_of_their_size(subject):
 
 
 def test_beyond_the_given_number_only_criteria_that_can_fall_go_on(subject):
-    panel = Panel(subject.model, [nc.NC(0.5), nc.NLC(rule="all"), nc.LVC()], subject.train.batches(60))
+    panel = Panel.calibrated(subject.model, [nc.NC(0.5), nc.NLC(rule="all"), nc.LVC()], subject.train.batches(60))
     few, many = panel.measure(subject.test.batches(40), marks=(40,), alone=40)
     assert set(few["own"]) == {"NC(0.5)", "NLC(rule=all)", "LVC"}
     assert set(many["own"]) == {"NLC(rule=all)", "LVC"}

@@ -8,7 +8,7 @@ import torch
 
 from neuralcov import zoo
 from neuralcov.experiments.cells import Cell
-from neuralcov.experiments.panel import Panel
+from neuralcov.experiments.panel import Panel, Reading
 from neuralcov.experiments.scales import Scale
 from neuralcov.experiments.settings import table_settings
 from neuralcov.experiments.subjects import trained
@@ -71,13 +71,12 @@ def _panel(bench: Workbench) -> Panel:
     settings = table_settings(DISTANCES, by="label")
     return bench.prepare(
         "panel of the generator",
-        lambda: Panel(
+        lambda: Panel.calibrated(
             net,
             settings,
             _latents(bench, net, 0),
             chunk=bench.scale.chunk,
-            predictions=False,
-            unpack=_conditioned,
+            reading=Reading(predictions=False, unpack=_conditioned),
         ),
     )
 

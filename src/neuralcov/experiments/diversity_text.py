@@ -94,4 +94,6 @@ def _subject(bench: Workbench) -> tuple[nn.Module, zoo.Samples, zoo.Samples]:
 def _panel(bench: Workbench) -> Panel:
     model, train, _ = _subject(bench)
     batches = train.named_batches(bench.scale.batch)
-    return bench.prepare("panel of reviews", lambda: Panel(model, table_settings(), batches, chunk=bench.scale.chunk))
+    return bench.prepare(
+        "panel of reviews", lambda: Panel.calibrated(model, table_settings(), batches, chunk=bench.scale.chunk)
+    )

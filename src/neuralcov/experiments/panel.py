@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,43 +21,76 @@ from neuralcov.experiments.tally import Tally, Values
 from neuralcov.tap import unpack_batch
 
 
+@dataclass(frozen=True)
+class Reading:
+    """How a model is run: whether its output tells classes, and how batches are taken apart."""
+
+    predictions: bool = True
+    unpack: Callable[[Any], tuple[Any, Any]] | None = None
+
+    def run(self, coverage: Coverage, batches: Iterable[Any]) -> Iterator[Activations]:
+        """The activations of every batch."""
+        with coverage.tap():
+            for item in batches:
+                batch = unpack_batch(item, unpack=self.unpack)
+                yield coverage.run(batch.inputs, batch.labels, predictions=self.predictions)[0]
+
+
 class Panel:
     """Measures suites under many criteria in one pass, on top of the training data and on their own.
 
     Args:
-        model: in eval mode.
-        settings: the criteria.
-        training: batches of training inputs, iterated over once.
-        chunk: inputs at a time for criteria that care how inputs are batched; ``None``: whole batches.
-        predictions: whether the model's output tells classes.
-        unpack: from a batch to ``(inputs, labels)``, where the usual reading does not fit.
+        coverage: holds the model and the criteria, which have learnt.
+        training: what has seen the training data.
+        reading: how the model is run.
     """
 
-    def __init__(
-        self,
+    def __init__(self, coverage: Coverage, training: Tally, reading: Reading) -> None:
+        self._coverage, self._training, self._reading = coverage, training, reading
+        self._start = training.states
+        self.training_inputs = training.inputs
+        self.training_values: Values = training.values()
+
+    @classmethod
+    def calibrated(
+        cls,
         model: nn.Module,
         settings: Sequence[AnyCriterion],
         training: Iterable[Any],
         *,
         chunk: int | None = None,
-        predictions: bool = True,
-        unpack: Callable[[Any], tuple[Any, Any]] | None = None,
-    ) -> None:
-        self._chunk, self._predictions, self._unpack = chunk, predictions, unpack
+        reading: Reading | None = None,
+    ) -> Panel:
+        """A panel that has learnt from training data, and has seen it.
+
+        Args:
+            model: in eval mode.
+            settings: the criteria.
+            training: batches of training inputs, iterated over once.
+            chunk: inputs at a time for criteria that care how inputs are batched; ``None``: whole batches.
+            reading: how the model is run.
+        """
+        reading = reading or Reading()
         learner = Coverage(model, representatives(settings))
         kept: list[Activations] = []
         with quiet():
-            learner.calibrate(activations=_keeping(self._run(learner, training), kept), progress=False)
-        self.criteria = tuple(taught(settings, learner.criteria))
-        self._coverage = Coverage(model, self.criteria)
+            learner.calibrate(activations=_keeping(reading.run(learner, training), kept), progress=False)
+        criteria = taught(settings, learner.criteria)
         assert learner.layout is not None
-        self.layout: Layout = learner.layout
-        tally = self.empty()
+        tally = Tally(criteria, learner.layout, chunk)
         while kept:
             tally.observe(kept.pop(0))
-        self._training = tally.states
-        self.training_inputs = tally.inputs
-        self.training_values: Values = tally.values()
+        return cls(Coverage(model, criteria), tally, reading)
+
+    @property
+    def criteria(self) -> tuple[AnyCriterion, ...]:
+        """All settings of all criteria."""
+        return self._coverage.criteria
+
+    @property
+    def layout(self) -> Layout:
+        """The layers."""
+        return self._training.layout
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,17 +99,17 @@ class Panel:
 
     def empty(self, criteria: Sequence[AnyCriterion] | None = None, chunk: int | None = None) -> Tally:
         """A tally that has seen nothing; by default of all criteria, in the panel's chunks."""
-        return Tally(criteria or self.criteria, self.layout, chunk or self._chunk)
+        return Tally(criteria or self.criteria, self.layout, chunk or self._training.chunk)
 
     def on_top(self) -> Tally:
         """A tally that has seen the training data."""
         tally = self.empty()
-        tally.start_from(self._training)
+        tally.start_from(self._start)
         return tally
 
     def run(self, batches: Iterable[Any]) -> Iterator[Activations]:
         """The activations of every batch."""
-        return self._run(self._coverage, batches)
+        return self._reading.run(self._coverage, batches)
 
     def keep(self, batches: Iterable[Any]) -> Activations:
         """The activations of all batches as one."""
@@ -130,12 +164,6 @@ class Panel:
             "beside": own.beside(),
             "left out": own.left_out(),
         }
-
-    def _run(self, coverage: Coverage, batches: Iterable[Any]) -> Iterator[Activations]:
-        with coverage.tap():
-            for item in batches:
-                batch = unpack_batch(item, unpack=self._unpack)
-                yield coverage.run(batch.inputs, batch.labels, predictions=self._predictions)[0]
 
 
 def joined(parts: Sequence[Activations]) -> Activations:

@@ -75,7 +75,7 @@ def image_panel(bench: Workbench, network: str) -> Panel:
     subject = image_subject(bench, network)
     return bench.prepare(
         ("panel", network),
-        lambda: Panel(
+        lambda: Panel.calibrated(
             subject.model, table_settings(), subject.train.batches(bench.scale.batch), chunk=bench.scale.chunk
         ),
     )
@@ -87,7 +87,7 @@ def path_panel(bench: Workbench, network: str) -> Panel:
 
     def make() -> Panel:
         part = _some(bench, subject.train, bench.scale.path_training, PATH_ROWS)
-        return Panel(subject.model, path_settings(), part.batches(min(bench.scale.batch, 500)))
+        return Panel.calibrated(subject.model, path_settings(), part.batches(min(bench.scale.batch, 500)))
 
     return bench.once(("paths", network), make)
 

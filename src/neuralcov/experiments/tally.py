@@ -19,8 +19,8 @@ class Tally:
     """Criteria and their states, where those that care how inputs are batched are given chunks of one size."""
 
     def __init__(self, criteria: Sequence[AnyCriterion], layout: Layout, chunk: int | None) -> None:
+        self.layout, self.chunk = layout, chunk
         self._order = [criterion.name for criterion in criteria]
-        self._chunk = chunk
         careful = [c for c in criteria if chunk is not None and SPLIT_FREE not in c.promises]
         usual = [criterion for criterion in criteria if criterion not in careful]
         self._ledgers = [
@@ -47,9 +47,9 @@ class Tally:
     def observe(self, batch: Activations) -> None:
         """Take a batch in."""
         for ledger, chunked in self._ledgers:
-            if chunked and self._chunk is not None:
-                for start in range(0, batch.size, self._chunk):
-                    ledger.observe(batch.take(slice(start, min(start + self._chunk, batch.size))))
+            if chunked and self.chunk is not None:
+                for start in range(0, batch.size, self.chunk):
+                    ledger.observe(batch.take(slice(start, min(start + self.chunk, batch.size))))
             else:
                 ledger.observe(batch)
 
