@@ -13,6 +13,7 @@ TINY = replace(
     test=120,
     batch=40,
     chunk=40,
+    paper_chunk=20,
     noises=(0.1,),
     multiples=(1, 2),
     alone=1,

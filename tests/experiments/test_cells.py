@@ -105,8 +105,15 @@ def test_budget_leaves_out_what_does_not_fit(folder, tiny):
 
 def test_another_scale_is_refused(folder, tiny):
     run_cells(cells(Counting(), 1), folder, Workbench(tiny))
-    with pytest.raises(InputError, match="another scale, runs 2 and not 3"):
-        run_cells(cells(Counting(), 1), folder, Workbench(replace(tiny, runs=3)))
+    with pytest.raises(InputError, match="another scale, training 300 and not 150"):
+        run_cells(cells(Counting(), 1), folder, Workbench(tiny.smaller(2)))
+
+
+def test_other_repetitions_and_batches_are_not_another_scale(folder, tiny):
+    run_cells(cells(Counting(), 1), folder, Workbench(tiny))
+    run_cells(cells(Counting(), 2), folder, Workbench(replace(tiny, draws=9, batch=7)))
+    assert folder.read("cell.1")["status"] == "done"
+    assert folder.plan()[0].draws == 9
 
 
 def test_empty_folder_and_damaged_cell_are_told(folder, tiny):

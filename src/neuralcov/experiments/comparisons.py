@@ -93,6 +93,7 @@ def comparisons(folder: CellFolder) -> list[Comparison]:
         *_noise(results, parameters),
         *_equal(results, parameters),
         *_paths(results, parameters),
+        *_paper_batches(results, parameters),
         *_text(results),
         *_generative(results),
         *_attacks(results, parameters),
@@ -180,6 +181,23 @@ def _paths(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterato
                 label = f"noise ±{noise:g}, {suite.removeprefix('x1 ')} units, x1 only"
                 yield _compare("diversity-image", network, label, basis, ("test", suite), [run])
             yield _compare("faults", network, "PGD", basis, ("PGD", "test"), [run])
+
+
+def _paper_batches(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
+    for name, result in results.items():
+        if not name.endswith(".paper-batches"):
+            continue
+        network, noise = parameters[name]["network"], parameters[name]["noise"]
+        run = {suite: _reading(result, suite) for suite in result["suites"]}
+        fed = f"in batches of {result['chunk']}"
+        for unit in ("normalised", "pixel"):
+            largest_first = sorted((s for s in run if s.endswith(f" {unit}")), key=lambda s: -int(s.split()[0][1:]))
+            plain = {"test": run["test"]} | {suite.split()[0]: run[suite] for suite in largest_first}
+            label = f"noise ±{noise:g}, {unit} units, {fed}"
+            for basis in (ON_TOP, ALONE):
+                yield _compare("diversity-image", network, label, basis, tuple(plain), [plain])
+        for basis in (ON_TOP, ALONE):
+            yield _compare("faults", network, f"PGD, {fed}", basis, ("PGD", "test"), [run])
 
 
 def _text(results: Mapping[str, Any]) -> Iterator[Comparison]:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from neuralcov.core.activations import Activations
+from neuralcov.criteria import NLC
 from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.panel import Panel, slices
 from neuralcov.experiments.scales import Scale
@@ -47,6 +48,17 @@ def plan(scale: Scale) -> list[Cell]:
                 work=12 * scale.draws * scale.drawn,
                 rank=40,
                 kind=f"equal {network}",
+            )
+        )
+        cells.append(
+            Cell(
+                name=f"{NAME}.{network}.paper-batches",
+                experiments=(NAME, "faults"),
+                compute=paper_batches,
+                parameters={"network": network, "noise": scale.noises[0]},
+                work=scale.training + scale.test * max(scale.multiples),
+                rank=12,
+                kind=f"batches {network}",
             )
         )
         cells.append(
@@ -152,6 +164,23 @@ def equal_sizes(bench: Workbench, network: str) -> dict[str, Any]:
     kept = perturbed(bench, network, "PGD")
     found["perturbed"] = draw(panel.keep(kept.batches(scale.batch)), len(kept))
     return {"draws": found, "unit of LVC": _unit(panel)}
+
+
+def paper_batches(bench: Workbench, network: str, noise: float) -> dict[str, Any]:
+    """NLC once more, fed as the paper's code feeds it: its growing rule depends on the size of batches."""
+    subject, scale = image_subject(bench, network), bench.scale
+    panel = Panel.calibrated(subject.model, [NLC()], subject.train.batches(scale.batch), chunk=scale.paper_chunk)
+    suites: dict[str, Any] = {"test": panel.measure(subject.test.batches(scale.batch))}
+    marks = sorted(multiple * len(subject.test) for multiple in scale.multiples)
+    for unit in (NORMALISED, PIXEL):
+        copies = NoisyCopies(
+            seeds_of(bench, subject.test, 0), marks[-1], noise, unit, scale.batch, mixed(bench.seed, 3, 0)
+        )
+        for multiple, reading in zip(scale.multiples, panel.measure(_exactly(copies, marks), marks), strict=True):
+            suites[f"x{multiple} {unit}"] = [reading]
+    moved = attacked(bench, network, "train", "PGD").samples
+    suites["PGD"] = panel.measure(moved.batches(scale.batch))
+    return {"suites": suites, "chunk": scale.paper_chunk}
 
 
 def path_coverage(bench: Workbench, network: str, noise: float) -> dict[str, Any]:
