@@ -26,7 +26,7 @@ def plan(scale: Scale) -> list[Cell]:
             compute=orders,
             parameters={"network": network, "dependent": dependent},
             work=work * (scale.orders if dependent else 2),
-            rank=20 if dependent else 22,
+            rank=20 if dependent else 47,
             kind=f"order {dependent}",
         )
         for dependent in (True, False)

@@ -62,7 +62,7 @@ def _index(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[
         f"{sum(len(c.runs) for c in found)} verdicts on {len(found)} ground-truth orders. An order counts as right if "
         "the means over runs fall strictly along it. Criteria are ranked by the share of orders they get right, all "
         "their settings together; those judged on less than half as many stand last, since theirs is not the same "
-        "question.",
+        "question. x1 is the beginning of x10, so that criteria which never fall have that part of an order for nothing.",
         tables.ranking_table(standings),
         "By experiment and way of measuring:",
         tables.parts_table([standing for standing in standings if standing.total.judged]),
@@ -101,21 +101,30 @@ def _machine(content: dict[str, Any]) -> str:
 
 
 def _missing(folder: CellFolder) -> str:
-    """Cells that failed and cells that were not run."""
-    failed, waiting = [], []
-    for name in folder.plan()[1]:
+    """Cells that failed and cells that were not run, repetitions of one cell together."""
+    failed: list[list[str]] = []
+    waiting: dict[str, list[float | None]] = {}
+    planned = folder.plan()[1]
+    for name in sorted(planned, key=lambda name: planned[name]["rank"]):
         content = folder.read(name)
         if content is None:
-            expected = estimate(name, folder)
-            waiting.append([name, "–" if expected is None else f"{expected:.0f} s"])
+            first = name.partition(".run")[0]
+            title = name if name == first else f"{first}, repetitions"
+            waiting.setdefault(title, []).append(estimate(name, folder))
         elif content["status"] != DONE:
             failed.append([name, content["reason"].replace("|", "/").splitlines()[0]])
     parts = []
     if failed:
         parts += ["## Failed", tables.markdown(["cell", "reason"], failed)]
     if waiting:
-        parts += ["## Not run", tables.markdown(["cell", "would take about"], waiting)]
+        rows = [[title, str(len(seconds)), _together(seconds)] for title, seconds in waiting.items()]
+        parts += ["## Not run", tables.markdown(["cell", "cells", "would take about"], rows)]
     return "\n\n".join(parts) if parts else "All planned cells are done."
+
+
+def _together(seconds: Sequence[float | None]) -> str:
+    known = [number for number in seconds if number is not None]
+    return f"{sum(known):.0f} s" if known else "–"
 
 
 def _content(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> dict[str, Any]:
