@@ -45,7 +45,7 @@ def plan(scale: Scale) -> list[Cell]:
                 experiments=(NAME,),
                 compute=equal_sizes,
                 parameters={"network": network},
-                work=12 * scale.draws * scale.drawn,
+                work=4 * scale.draws * scale.drawn,
                 rank=40,
                 kind=f"equal {network}",
             )
@@ -56,7 +56,8 @@ def plan(scale: Scale) -> list[Cell]:
                 experiments=(NAME, "faults"),
                 compute=paper_batches,
                 parameters={"network": network, "noise": scale.noises[0]},
-                work=scale.training + scale.test * max(scale.multiples),
+                # One criterion takes little more than the forward pass.
+                work=0.15 * (scale.training + 2 * scale.test * max(scale.multiples)),
                 rank=12,
                 kind=f"batches {network}",
             )

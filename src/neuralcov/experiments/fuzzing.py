@@ -40,7 +40,7 @@ def plan(scale: Scale) -> list[Cell]:
             experiments=(NAME,),
             compute=campaign,
             parameters={"network": network, "criterion": name},
-            work=scale.fuzz_iterations,
+            work=2.5 * scale.fuzz_iterations,
             rank=50 if name in _FIRST else 75 if name in _SLOW else 55,
             kind="fuzz",
         )
