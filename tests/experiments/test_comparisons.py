@@ -14,6 +14,8 @@ def comparison(runs, experiment="diversity-image", basis=ON_TOP, suites=("test",
 def test_an_order_is_right_only_if_it_falls_strictly():
     found = comparison({"NLC": [[3.0, 2.0, 1.0]], "NC(0.75)": [[3.0, 3.0, 1.0]], "KMNC(10)": [[1.0, 2.0, 0.5]]})
     assert [found.right(name) for name in found.runs] == [True, False, False]
+    assert found.pairs("NC(0.75)") == [False, True, True]
+    assert found.pairs("KMNC(10)") == [False, True, True]
 
 
 def test_runs_are_averaged_and_counted():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import combinations, pairwise
 from statistics import mean, stdev
 from typing import Any
 
@@ -58,6 +58,10 @@ class Comparison:
         """Whether the means fall strictly along the order."""
         return _falls(self.means(criterion))
 
+    def pairs(self, criterion: str) -> list[bool]:
+        """For every two suites whether the means put them right, neighbours or not."""
+        return [above > below for above, below in combinations(self.means(criterion), 2)]
+
     def runs_right(self, criterion: str) -> int:
         """In how many runs the values do."""
         return sum(_falls(values) for values in self.runs[criterion])
@@ -77,6 +81,7 @@ class Comparison:
                     "spreads": self.spreads(name),
                     "runs": len(self.runs[name]),
                     "right": self.right(name),
+                    "pairs right": self.pairs(name),
                     "runs right": self.runs_right(name),
                 }
                 for name in self.runs

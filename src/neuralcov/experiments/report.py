@@ -62,7 +62,7 @@ def _index(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[
         f"{sum(len(c.runs) for c in found)} verdicts on {len(found)} ground-truth orders. An order counts as right if "
         "the means over runs fall strictly along it. Criteria are ranked by the share of orders they get right, all "
         "their settings together; those judged on less than half as many stand last, since theirs is not the same "
-        "question. x1 is the beginning of x10: criteria which never fall have that part of an order for nothing.",
+        "question. Pairs are any two suites of an order. x1 is the beginning of x10: criteria which never fall have that part of an order for nothing.",
         tables.ranking_table(standings),
         "By experiment and way of measuring:",
         tables.parts_table([standing for standing in standings if standing.total.judged]),
@@ -85,7 +85,8 @@ def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
     trial = f", sizes divided by {scale.divided}: a trial, not a result" if scale.divided > 1 else ""
     notes = [f"Scale `{scale.name}`{trial}. {'; '.join(machines)}. Seed {', '.join(map(str, seeds))}."]
     if experiment is not None:
-        notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}`."
+        device = " --device cuda" if any("NVIDIA" in machine for machine in machines) else ""
+        notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}{device}`."
     attacks = [
         f"{name}: {content['result']['attack']['success']:.2%} of attacked inputs are misclassified"
         for name, content in folder.results()
