@@ -31,7 +31,7 @@ def plan(scale: Scale) -> list[Cell]:
     """Four pictures' data; mutated images come with ``fuzz``."""
     network = scale.networks[0]
     wanted: list[tuple[str, Any, dict[str, Any], float]] = [
-        ("density", density, {}, 100),
+        ("density", density, {}, 2000),
         ("two-neurons", two_neurons, {}, 3 * scale.pictured),
         ("one-neuron", one_neuron, {"network": network}, 2 * scale.pictured),
         ("perturbations", perturbed_pictures, {"network": network}, _SHOWN * scale.cw_steps),
