@@ -19,6 +19,10 @@ PAGES = (
     "faults-test",
     "perturbations",
 )
+_FUZZ = (
+    "Campaigns from the same seeds; those cut short say how many seeds were done. FID is to the seeds. IS is taken over "
+    "Inception's features, since the weights to be had lack the last layer: compare it within this column only."
+)
 Cells = Sequence[tuple[str, dict[str, Any]]]
 
 
@@ -40,7 +44,7 @@ def write_report(folder: CellFolder) -> list[Path]:
     for name, build, words in (
         ("time", tables.time_table, "Seconds to measure the inputs once calibrated; median, range and number of runs."),
         ("order", tables.order_table, "One suite, on its own, in many orders and batch sizes."),
-        ("fuzz", tables.fuzz_table, "Campaigns from the same seeds; those cut short say how many seeds were done."),
+        ("fuzz", tables.fuzz_table, _FUZZ),
     ):
         cells = _cells(folder, f"{name}.")
         if cells:
