@@ -20,8 +20,8 @@ PAGES = (
     "perturbations",
 )
 _FUZZ = (
-    "Campaigns from the same seeds; those cut short say how many seeds were done. FID is to the seeds. IS is taken over "
-    "Inception's features, since the weights to be had lack the last layer: compare it within this column only."
+    "Campaigns from the same seeds; those cut short say how many seeds were done. FID is to the seeds. IS is taken "
+    "over Inception's features, since the weights to be had lack the last layer: compare it within this column only."
 )
 Cells = Sequence[tuple[str, dict[str, Any]]]
 
