@@ -90,8 +90,9 @@ def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
     trial = f", sizes divided by {scale.divided}: a trial, not a result" if scale.divided > 1 else ""
     notes = [f"Scale `{scale.name}`{trial}. {'; '.join(machines)}. Seed {', '.join(map(str, seeds))}."]
     if experiment is not None:
+        divided = f" --divide {scale.divided}" if scale.divided > 1 else ""
         device = " --device cuda" if any("NVIDIA" in machine for machine in machines) else ""
-        notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}{device}`."
+        notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}{device}{divided}`."
     attacks = [
         f"{name}: {content['result']['attack']['success']:.2%} of attacked inputs are misclassified"
         for name, content in folder.results()
