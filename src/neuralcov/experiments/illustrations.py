@@ -155,7 +155,7 @@ def perturbed_pictures(bench: Workbench, network: str) -> dict[str, Any]:
     for name, images in moved.items():
         change = images - pixels
         pictures[name] = _bytes(images)
-        largest = change.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-9)
+        largest = change.abs().amax((1, 2, 3), keepdim=True).clamp(min=1 / 255)
         pictures[f"{name}: what was added"] = _bytes(0.5 + change / (2 * largest))
     return {"pictures": pictures}
 
