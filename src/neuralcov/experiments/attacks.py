@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -137,18 +139,16 @@ def _preprocessing(samples: Samples) -> dict[str, Any] | None:
     return {"mean": list(samples.mean), "std": list(samples.std), "axis": -3}
 
 
-class _without_gradients:  # noqa: N801
+@contextmanager
+def _without_gradients(model: nn.Module) -> Iterator[None]:
     """Gradients are wanted for inputs only."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._asked = [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-    def __enter__(self) -> None:
-        for parameter in self._asked:
-            parameter.requires_grad_(False)
-
-    def __exit__(self, *_: object) -> None:
-        for parameter in self._asked:
+    asked = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    for parameter in asked:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in asked:
             parameter.requires_grad_(True)
 
 
@@ -157,12 +157,3 @@ def _foolbox() -> Any:
         return importlib.import_module("foolbox")
     except ImportError as error:
         raise MissingExtraError("attacks need foolbox: pip install 'neuralcov[experiments]'") from error
-
-
-def accuracy(model: nn.Module, samples: Samples, batch: int = 1000) -> float:
-    """Share of samples the model gets right."""
-    right = torch.zeros((), dtype=torch.int64, device=samples.labels.device)
-    with torch.no_grad():
-        for inputs, labels in samples.batches(batch):
-            right += (model(inputs).argmax(1) == labels).sum()
-    return float(right) / len(samples)

@@ -82,11 +82,9 @@ class CellFolder:
         planned: dict[str, Any] = {}
         if (self.path / "plan.json").is_file():
             before, planned = self.plan()
-            if before != scale:
-                raise InputError(
-                    f"{self.path}: holds results of another scale, {_difference(before, scale)}; "
-                    "choose another --output"
-                )
+            difference = scale.differs(before)
+            if difference is not None:
+                raise InputError(f"{self.path}: holds results of another scale, {difference}; choose another --output")
         planned |= {cell.name: cell.description() for cell in cells}
         write_json(self.path / "plan.json", {"scale": scale.to_json(), "cells": planned})
 
@@ -194,10 +192,3 @@ def _compute(cell: Cell, folder: CellFolder, bench: Workbench) -> str | None:
 
 def _plain(parameters: Mapping[str, Any]) -> Any:
     return json.loads(json.dumps(dict(parameters)))
-
-
-def _difference(before: Scale, now: Scale) -> str:
-    """Where two scales differ first."""
-    ours, theirs = now.to_json(), before.to_json()
-    what = next(name for name in ours if ours[name] != theirs[name])
-    return f"{what} {theirs[what]!r} and not {ours[what]!r}"

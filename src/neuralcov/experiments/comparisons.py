@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 from statistics import mean, stdev
 from typing import Any
 
@@ -58,6 +58,10 @@ class Comparison:
         """Whether the means fall strictly along the order."""
         return _falls(self.means(criterion))
 
+    def pairs(self, criterion: str) -> list[bool]:
+        """For every two suites whether the means put them right, neighbours or not."""
+        return [above > below for above, below in combinations(self.means(criterion), 2)]
+
     def runs_right(self, criterion: str) -> int:
         """In how many runs the values do."""
         return sum(_falls(values) for values in self.runs[criterion])
@@ -77,6 +81,7 @@ class Comparison:
                     "spreads": self.spreads(name),
                     "runs": len(self.runs[name]),
                     "right": self.right(name),
+                    "pairs right": self.pairs(name),
                     "runs right": self.runs_right(name),
                 }
                 for name in self.runs
@@ -93,6 +98,7 @@ def comparisons(folder: CellFolder) -> list[Comparison]:
         *_noise(results, parameters),
         *_equal(results, parameters),
         *_paths(results, parameters),
+        *_paper_batches(results, parameters),
         *_text(results),
         *_generative(results),
         *_attacks(results, parameters),
@@ -113,7 +119,7 @@ def _compare(
 ) -> Comparison:
     """From readings by run and suite."""
     key = _KEYS[basis]
-    names = list(runs[0][suites[0]][key])
+    names = [n for n in runs[0][suites[0]][key] if all(n in runs[0][s][key] for s in suites if s != NOTHING)]
     values = {name: [[0.0 if s == NOTHING else run[s][key][name] for s in suites] for run in runs] for name in names}
     sizes = tuple(0 if suite == NOTHING else runs[0][suite]["inputs"] for suite in suites)
     return Comparison(experiment, subject, label, basis, tuple(suites), sizes, values)
@@ -129,9 +135,23 @@ def _noise(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterato
             grouped.setdefault((given["network"], given["unit"], given["noise"]), []).append(run)
     for (network, unit, noise), runs in grouped.items():
         largest_first = sorted((suite for suite in runs[0] if suite != "test"), key=lambda s: -int(s[1:]))
-        for basis in (ON_TOP, ALONE):
-            label = f"noise ±{noise:g}, {unit} units"
-            yield _compare("diversity-image", network, label, basis, ("test", *largest_first), runs)
+        yield from _copies("diversity-image", network, f"noise ±{noise:g}, {unit} units", largest_first, runs)
+
+
+def _copies(
+    experiment: str, subject: str, label: str, largest_first: Sequence[str], runs: Sequence[Mapping[str, Any]]
+) -> Iterator[Comparison]:
+    """The test suite above copies, more copies above fewer."""
+    yield _compare(experiment, subject, label, ON_TOP, ("test", *largest_first), runs)
+    alone = _compare(experiment, subject, label, ALONE, ("test", *largest_first), runs)
+    yield alone
+    # Criteria that did not follow the larger suite on its own are judged on the smaller one.
+    fewer = _compare(
+        experiment, subject, f"{label}, {largest_first[-1]} only", ALONE, ("test", largest_first[-1]), runs
+    )
+    rest = {name: values for name, values in fewer.runs.items() if name not in alone.runs}
+    if rest:
+        yield replace(fewer, runs=rest)
 
 
 def _equal(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
@@ -168,6 +188,23 @@ def _paths(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterato
             yield _compare("faults", network, "PGD", basis, ("PGD", "test"), [run])
 
 
+def _paper_batches(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
+    for name, result in results.items():
+        if not name.endswith(".paper-batches"):
+            continue
+        network, noise = parameters[name]["network"], parameters[name]["noise"]
+        run = {suite: _reading(result, suite) for suite in result["suites"]}
+        fed = f"in batches of {result['chunk']}"
+        for unit in ("normalised", "pixel"):
+            largest_first = sorted((s for s in run if s.endswith(f" {unit}")), key=lambda s: -int(s.split()[0][1:]))
+            plain = {"test": run["test"]} | {suite.split()[0]: run[suite] for suite in largest_first}
+            label = f"noise ±{noise:g}, {unit} units, {fed}"
+            for basis in (ON_TOP, ALONE):
+                yield _compare("diversity-image", network, label, basis, tuple(plain), [plain])
+        for basis in (ON_TOP, ALONE):
+            yield _compare("faults", network, f"PGD, {fed}", basis, ("PGD", "test"), [run])
+
+
 def _text(results: Mapping[str, Any]) -> Iterator[Comparison]:
     if "diversity-text.test" not in results:
         return
@@ -179,8 +216,7 @@ def _text(results: Mapping[str, Any]) -> Iterator[Comparison]:
     ]
     if runs:
         largest_first = sorted((suite for suite in runs[0] if suite != "test"), key=lambda s: -int(s[1:]))
-        for basis in (ON_TOP, ALONE):
-            yield _compare("diversity-text", "lstm", "shuffled words", basis, ("test", *largest_first), runs)
+        yield from _copies("diversity-text", "lstm", "shuffled words", largest_first, runs)
 
 
 def _generative(results: Mapping[str, Any]) -> Iterator[Comparison]:

@@ -8,7 +8,7 @@ import torch
 
 from neuralcov import zoo
 from neuralcov.experiments.cells import Cell
-from neuralcov.experiments.panel import Panel
+from neuralcov.experiments.panel import Panel, Reading
 from neuralcov.experiments.scales import Scale
 from neuralcov.experiments.settings import table_settings
 from neuralcov.experiments.subjects import trained
@@ -71,7 +71,13 @@ def _panel(bench: Workbench) -> Panel:
     settings = table_settings(DISTANCES, by="label")
     return bench.prepare(
         "panel of the generator",
-        lambda: Panel(net, settings, _latents(bench, net, 0), predictions=False, unpack=_conditioned),
+        lambda: Panel.calibrated(
+            net,
+            settings,
+            _latents(bench, net, 0),
+            chunk=bench.scale.chunk,
+            reading=Reading(predictions=False, unpack=_conditioned),
+        ),
     )
 
 

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 
 from neuralcov.core.activations import Activations
+from neuralcov.criteria import NLC
 from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.panel import Panel, slices
 from neuralcov.experiments.scales import Scale
 from neuralcov.experiments.subjects import (
+    activations_of_test,
     attacked,
     image_panel,
     image_subject,
@@ -19,7 +21,6 @@ from neuralcov.experiments.subjects import (
     perturbed,
     random_classes,
     seeds_of,
-    test_activations,
 )
 from neuralcov.experiments.suites import NORMALISED, PIXEL, NoisyCopies, of_classes
 from neuralcov.experiments.workbench import Workbench, mixed
@@ -44,9 +45,21 @@ def plan(scale: Scale) -> list[Cell]:
                 experiments=(NAME,),
                 compute=equal_sizes,
                 parameters={"network": network},
-                work=12 * scale.draws * scale.drawn,
+                work=4 * scale.draws * scale.drawn,
                 rank=40,
                 kind=f"equal {network}",
+            )
+        )
+        cells.append(
+            Cell(
+                name=f"{NAME}.{network}.paper-batches",
+                experiments=(NAME, "faults"),
+                compute=paper_batches,
+                parameters={"network": network, "noise": scale.noises[0]},
+                # One criterion takes little more than the forward pass.
+                work=0.15 * (scale.training + 2 * scale.test * max(scale.multiples)),
+                rank=12,
+                kind=f"batches {network}",
             )
         )
         cells.append(
@@ -113,7 +126,8 @@ def noisy_copies(bench: Workbench, network: str, unit: str, noise: float, run: i
     copies = NoisyCopies(
         seeds_of(bench, subject.test, run), max(counts.values()), noise, unit, scale.batch, mixed(bench.seed, 3, run)
     )
-    readings = panel.measure(_exactly(copies, sorted(counts.values())), sorted(counts.values()))
+    marks = sorted(counts.values())
+    readings = panel.measure(_exactly(copies, marks), marks, alone=scale.alone * len(subject.test))
     found = {reading["inputs"]: reading for reading in readings}
     return {"suites": {name: [found[count]] for name, count in counts.items()}}
 
@@ -121,7 +135,7 @@ def noisy_copies(bench: Workbench, network: str, unit: str, noise: float, run: i
 def equal_sizes(bench: Workbench, network: str) -> dict[str, Any]:
     """Random subsets of suites, on their own, each pair at one size: values by draw."""
     subject, panel, scale = image_subject(bench, network), image_panel(bench, network), bench.scale
-    test = test_activations(bench, network)
+    test = activations_of_test(bench, network)
     classes = len(subject.test.classes)
     half = min(scale.drawn, _smallest(bench, subject.test, classes // 2))
     single = min(scale.drawn, _smallest(bench, subject.test, 1))
@@ -146,10 +160,28 @@ def equal_sizes(bench: Workbench, network: str) -> dict[str, Any]:
     }
     moved = attacked(bench, network, "train", "PGD").samples
     found["PGD"] = draw(panel.keep(moved.batches(scale.batch)), min(scale.drawn, len(moved)))
-    found["test, as many as PGD"] = draw(test, min(scale.drawn, len(moved)))
+    same = min(scale.drawn, len(moved)) == found["test"]["inputs"]
+    found["test, as many as PGD"] = found["test"] if same else draw(test, min(scale.drawn, len(moved)))
     kept = perturbed(bench, network, "PGD")
     found["perturbed"] = draw(panel.keep(kept.batches(scale.batch)), len(kept))
     return {"draws": found, "unit of LVC": _unit(panel)}
+
+
+def paper_batches(bench: Workbench, network: str, noise: float) -> dict[str, Any]:
+    """NLC once more, fed as the paper's code feeds it: its growing rule depends on the size of batches."""
+    subject, scale = image_subject(bench, network), bench.scale
+    panel = Panel.calibrated(subject.model, [NLC()], subject.train.batches(scale.batch), chunk=scale.paper_chunk)
+    suites: dict[str, Any] = {"test": panel.measure(subject.test.batches(scale.batch))}
+    marks = sorted(multiple * len(subject.test) for multiple in scale.multiples)
+    for unit in (NORMALISED, PIXEL):
+        copies = NoisyCopies(
+            seeds_of(bench, subject.test, 0), marks[-1], noise, unit, scale.batch, mixed(bench.seed, 3, 0)
+        )
+        for multiple, reading in zip(scale.multiples, panel.measure(_exactly(copies, marks), marks), strict=True):
+            suites[f"x{multiple} {unit}"] = [reading]
+    moved = attacked(bench, network, "train", "PGD").samples
+    suites["PGD"] = panel.measure(moved.batches(scale.batch))
+    return {"suites": suites, "chunk": scale.paper_chunk}
 
 
 def path_coverage(bench: Workbench, network: str, noise: float) -> dict[str, Any]:

@@ -73,7 +73,7 @@ def shuffled_copies(bench: Workbench, run: int) -> dict[str, Any]:
     suites = {}
     for multiple in bench.scale.multiples:
         copies = ShuffledWords(seeds, multiple * len(test), bench.scale.batch, mixed(bench.seed, 19, run, multiple))
-        suites[f"x{multiple}"] = panel.measure(copies)
+        suites[f"x{multiple}"] = panel.measure(copies, alone=bench.scale.alone * len(test))
     return {"suites": suites}
 
 
@@ -93,6 +93,7 @@ def _subject(bench: Workbench) -> tuple[nn.Module, zoo.Samples, zoo.Samples]:
 
 def _panel(bench: Workbench) -> Panel:
     model, train, _ = _subject(bench)
+    batches = train.named_batches(bench.scale.batch)
     return bench.prepare(
-        "panel of reviews", lambda: Panel(model, table_settings(), train.named_batches(bench.scale.batch))
+        "panel of reviews", lambda: Panel.calibrated(model, table_settings(), batches, chunk=bench.scale.chunk)
     )

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+from torch import nn
+
 from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.diversity_image import test_cell
 from neuralcov.experiments.scales import Scale
 from neuralcov.experiments.subjects import attacked, image_panel, image_subject, perturbed
 from neuralcov.experiments.workbench import Workbench
+from neuralcov.zoo.samples import Samples
 
 METHODS = ("PGD", "CW")
 # What an attack costs per input, in inputs measured: forward and backward for every step.
@@ -91,6 +95,7 @@ def kept_predictions(bench: Workbench, network: str, method: str) -> dict[str, A
     }
 
 
-def _accuracy(model: Any, samples: Any) -> float:
+@torch.no_grad()
+def _accuracy(model: nn.Module, samples: Samples) -> float:
     right = sum(int((model(inputs).argmax(1) == labels).sum()) for inputs, labels in samples.batches(1000))
-    return float(right / len(samples))
+    return right / len(samples)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuralcov import zoo
-from neuralcov.core.errors import CoverageWarning, DataError
+from neuralcov.core.errors import DataError
 from neuralcov.coverage import Coverage
 from neuralcov.criteria import NC
 from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.frechet import frechet_distance
+from neuralcov.experiments.panel import quiet
 from neuralcov.experiments.scales import Scale
 from neuralcov.experiments.settings import AnyCriterion, fuzz_settings, taught
 from neuralcov.experiments.subjects import image_panel, image_subject, path_panel
@@ -40,7 +40,7 @@ def plan(scale: Scale) -> list[Cell]:
             experiments=(NAME,),
             compute=campaign,
             parameters={"network": network, "criterion": name},
-            work=scale.fuzz_iterations,
+            work=2.5 * scale.fuzz_iterations,
             rank=50 if name in _FIRST else 75 if name in _SLOW else 55,
             kind="fuzz",
         )
@@ -63,8 +63,7 @@ def campaign(bench: Workbench, network: str, criterion: str) -> dict[str, Any]:
         seed=bench.seed,
         levels=seeds.levels,
     )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoverageWarning)
+    with quiet():
         done = fuzzer.run(scale.fuzz_iterations, seconds=scale.fuzz_seconds, progress=False)
     stats = done.stats
     return {
@@ -100,7 +99,8 @@ def _natural(bench: Workbench, done: Campaign, seeds: zoo.Samples) -> dict[str, 
     if done.outputs < 2:
         return {"left out": f"{done.outputs} outputs are too few"}
     ours = _features(net, done.inputs.to(bench.device), seeds.levels)
-    score = naturalness(ours.float(), ours[:1].float(), lambda given: given)
+    plain = ours.float().cpu()
+    score = naturalness(plain, plain[:1], lambda given: given)
     return {
         "inception score": score.inception_score,
         "deviation": score.inception_deviation,

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuralcov import zoo
-from neuralcov.core.errors import CoverageWarning
 from neuralcov.coverage import Coverage
 from neuralcov.criteria import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, SNAC, TKNC, TKNP
 from neuralcov.experiments.attacks import attack
 from neuralcov.experiments.cells import Cell
+from neuralcov.experiments.panel import quiet
 from neuralcov.experiments.scales import Scale
 from neuralcov.experiments.settings import AnyCriterion
 from neuralcov.experiments.subjects import Subject, image_subject, seeds_of, trained
@@ -32,7 +31,7 @@ def plan(scale: Scale) -> list[Cell]:
     """Four pictures' data; mutated images come with ``fuzz``."""
     network = scale.networks[0]
     wanted: list[tuple[str, Any, dict[str, Any], float]] = [
-        ("density", density, {}, 100),
+        ("density", density, {}, 2000),
         ("two-neurons", two_neurons, {}, 3 * scale.pictured),
         ("one-neuron", one_neuron, {"network": network}, 2 * scale.pictured),
         ("perturbations", perturbed_pictures, {"network": network}, _SHOWN * scale.cw_steps),
@@ -107,8 +106,7 @@ def density(bench: Workbench) -> dict[str, Any]:
         "points in the mass": 0.3 * _cloud(50, random),
     }
     coverage = Coverage.of_layers({"layer": 2}, _plane_settings())
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoverageWarning)
+    with quiet():
         coverage.calibrate(activations={"layer": cloud}, predictions=_sides(cloud))
         coverage.update(activations={"layer": cloud}, predictions=_sides(cloud))
         before, start = coverage.values(), coverage.snapshot()
@@ -157,7 +155,7 @@ def perturbed_pictures(bench: Workbench, network: str) -> dict[str, Any]:
     for name, images in moved.items():
         change = images - pixels
         pictures[name] = _bytes(images)
-        largest = change.abs().amax((1, 2, 3), keepdim=True).clamp(min=1e-9)
+        largest = change.abs().amax((1, 2, 3), keepdim=True).clamp(min=1 / 255)
         pictures[f"{name}: what was added"] = _bytes(0.5 + change / (2 * largest))
     return {"pictures": pictures}
 

@@ -9,7 +9,7 @@ from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.panel import Panel, slices
 from neuralcov.experiments.scales import Scale
 from neuralcov.experiments.settings import AnyCriterion
-from neuralcov.experiments.subjects import image_panel, test_activations
+from neuralcov.experiments.subjects import activations_of_test, image_panel
 from neuralcov.experiments.workbench import Workbench
 
 NAME = "order"
@@ -26,7 +26,7 @@ def plan(scale: Scale) -> list[Cell]:
             compute=orders,
             parameters={"network": network, "dependent": dependent},
             work=work * (scale.orders if dependent else 2),
-            rank=20 if dependent else 22,
+            rank=20 if dependent else 47,
             kind=f"order {dependent}",
         )
         for dependent in (True, False)
@@ -44,17 +44,21 @@ def orders(bench: Workbench, network: str, dependent: bool) -> dict[str, Any]:
         for number in range(count):
             for name, value in _values(bench, panel, network, criteria, size, number).items():
                 values[name].setdefault(str(size), []).append(value)
-    return {"values": values, "inputs": min(scale.order_inputs, test_activations(bench, network).size), "orders": count}
+    return {
+        "values": values,
+        "inputs": min(scale.order_inputs, activations_of_test(bench, network).size),
+        "orders": count,
+    }
 
 
 def _values(
     bench: Workbench, panel: Panel, network: str, criteria: list[AnyCriterion], size: int, number: int
 ) -> dict[str, float]:
-    suite = test_activations(bench, network)
+    suite = activations_of_test(bench, network)
     wanted = min(bench.scale.order_inputs, suite.size)
     if number == 0:
-        return panel.values_of(slices(suite.take(slice(0, wanted)), size), criteria)
-    return panel.values_of(slices(suite, size, bench.rows(wanted, wanted, 17, number)), criteria)
+        return panel.values_of(slices(suite.take(slice(0, wanted)), size), criteria, size)
+    return panel.values_of(slices(suite, size, bench.rows(wanted, wanted, 17, number)), criteria, size)
 
 
 def _cares(criterion: AnyCriterion) -> bool:

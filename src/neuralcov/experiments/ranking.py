@@ -43,6 +43,7 @@ class Standing:
 
     criterion: str
     total: Score = field(default_factory=Score)
+    pairs: Score = field(default_factory=Score)
     by_part: dict[str, Score] = field(default_factory=dict)
     by_setting: dict[str, Score] = field(default_factory=dict)
     cost: float | None = None
@@ -69,6 +70,8 @@ def ranking(found: Sequence[Comparison], costs: dict[str, float]) -> list[Standi
         for setting in comparison.runs:
             standing = standings[family(setting)]
             right = comparison.right(setting)
+            for pair in comparison.pairs(setting):
+                standing.pairs.add(pair)
             for score in (
                 standing.total,
                 standing.by_part.setdefault(f"{comparison.experiment}, {comparison.basis}", Score()),

@@ -19,6 +19,10 @@ PAGES = (
     "faults-test",
     "perturbations",
 )
+_FUZZ = (
+    "Campaigns from the same seeds; those cut short say how many seeds were done. FID is to the seeds. IS is taken "
+    "over Inception's features, since the weights to be had lack the last layer: compare it within this column only."
+)
 Cells = Sequence[tuple[str, dict[str, Any]]]
 
 
@@ -35,11 +39,12 @@ def write_report(folder: CellFolder) -> list[Path]:
 
     for name in PAGES:
         if any(comparison.experiment == name for comparison in found):
-            page(name, tables.experiment_page(name, found, _notes(folder, name)))
+            usual = f"noise ±{folder.plan()[0].noises[0]:g}," if name == "diversity-image" else ""
+            page(name, tables.experiment_page(name, found, _notes(folder, name), usual))
     for name, build, words in (
         ("time", tables.time_table, "Seconds to measure the inputs once calibrated; median, range and number of runs."),
         ("order", tables.order_table, "One suite, on its own, in many orders and batch sizes."),
-        ("fuzz", tables.fuzz_table, "Campaigns from the same seeds; those cut short say how many seeds were done."),
+        ("fuzz", tables.fuzz_table, _FUZZ),
     ):
         cells = _cells(folder, f"{name}.")
         if cells:
@@ -61,7 +66,8 @@ def _index(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[
         f"{sum(len(c.runs) for c in found)} verdicts on {len(found)} ground-truth orders. An order counts as right if "
         "the means over runs fall strictly along it. Criteria are ranked by the share of orders they get right, all "
         "their settings together; those judged on less than half as many stand last, since theirs is not the same "
-        "question.",
+        "question. Pairs are any two suites of an order. x1 is the beginning of x10: criteria which never fall have "
+        "that part of an order for nothing.",
         tables.ranking_table(standings),
         "By experiment and way of measuring:",
         tables.parts_table([standing for standing in standings if standing.total.judged]),
@@ -84,7 +90,9 @@ def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
     trial = f", sizes divided by {scale.divided}: a trial, not a result" if scale.divided > 1 else ""
     notes = [f"Scale `{scale.name}`{trial}. {'; '.join(machines)}. Seed {', '.join(map(str, seeds))}."]
     if experiment is not None:
-        notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}`."
+        divided = f" --divide {scale.divided}" if scale.divided > 1 else ""
+        device = " --device cuda" if any("NVIDIA" in machine for machine in machines) else ""
+        notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}{device}{divided}`."
     attacks = [
         f"{name}: {content['result']['attack']['success']:.2%} of attacked inputs are misclassified"
         for name, content in folder.results()
@@ -100,21 +108,30 @@ def _machine(content: dict[str, Any]) -> str:
 
 
 def _missing(folder: CellFolder) -> str:
-    """Cells that failed and cells that were not run."""
-    failed, waiting = [], []
-    for name in folder.plan()[1]:
+    """Cells that failed and cells that were not run, repetitions of one cell together."""
+    failed: list[list[str]] = []
+    waiting: dict[str, list[float | None]] = {}
+    planned = folder.plan()[1]
+    for name in sorted(planned, key=lambda name: planned[name]["rank"]):
         content = folder.read(name)
         if content is None:
-            expected = estimate(name, folder)
-            waiting.append([name, "–" if expected is None else f"{expected:.0f} s"])
+            first = name.partition(".run")[0]
+            title = name if name == first else f"{first}, repetitions"
+            waiting.setdefault(title, []).append(estimate(name, folder))
         elif content["status"] != DONE:
             failed.append([name, content["reason"].replace("|", "/").splitlines()[0]])
     parts = []
     if failed:
         parts += ["## Failed", tables.markdown(["cell", "reason"], failed)]
     if waiting:
-        parts += ["## Not run", tables.markdown(["cell", "would take about"], waiting)]
+        rows = [[title, str(len(seconds)), _together(seconds)] for title, seconds in waiting.items()]
+        parts += ["## Not run", tables.markdown(["cell", "cells", "would take about"], rows)]
     return "\n\n".join(parts) if parts else "All planned cells are done."
+
+
+def _together(seconds: Sequence[float | None]) -> str:
+    known = [number for number in seconds if number is not None]
+    return f"{sum(known):.0f} s" if known else "–"
 
 
 def _content(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> dict[str, Any]:
@@ -123,6 +140,9 @@ def _content(folder: CellFolder, found: Sequence[Comparison], standings: Sequenc
         "scale": scale.to_json(),
         "machines": sorted({_machine(content) for _, content in folder.results()}),
         "ranking": [standing.to_json() for standing in standings],
-        "comparisons": [comparison.to_json() for comparison in found],
+        "comparisons": [
+            {**comparison.to_json(), "paper": {name: tables.paper_right(comparison, name) for name in comparison.runs}}
+            for comparison in found
+        ],
         "cells": {name: (folder.read(name) or {"status": "not run"})["status"] for name in planned},
     }

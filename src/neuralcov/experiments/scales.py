@@ -25,6 +25,21 @@ _SIZES = (
     "pictured",
 )
 
+_FREE = frozenset(
+    {
+        "batch",
+        "alone",
+        "runs",
+        "draws",
+        "orders",
+        "order_batches",
+        "time_batches",
+        "time_runs",
+        "fuzz_seconds",
+        "fuzz_wave",
+    }
+)
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -34,11 +49,15 @@ class Scale:
         name: ``smoke`` or ``full``.
         networks: image classifiers, the one that single-network experiments use first.
         batch: inputs per forward pass.
+        chunk: inputs at a time for criteria whose value depends on how inputs are batched.
+        paper_chunk: the same as the paper's code has it, for NLC once more.
         training: training inputs, for calibration and as what suites are added to.
         test: inputs of the test suite.
         noise_seeds: images that noisy copies, or reviews that shuffled ones, are made of.
         noises: bounds of the noise, the paper's first.
         multiples: noisy copies as multiples of the test suite.
+        alone: up to which multiple copies are measured on their own under all criteria; beyond it only under those
+            that can fall.
         runs: how often an experiment with random suites is repeated, with other seeds.
         draws: random subsets of each suite where suites are compared at equal size.
         drawn: inputs of such a subset.
@@ -70,11 +89,14 @@ class Scale:
     name: str
     networks: tuple[str, ...]
     batch: int
+    chunk: int
+    paper_chunk: int
     training: int
     test: int
     noise_seeds: int
     noises: tuple[float, ...]
     multiples: tuple[int, ...]
+    alone: int
     runs: int
     draws: int
     drawn: int
@@ -109,6 +131,17 @@ class Scale:
         sizes: dict[str, Any] = {name: max(20, getattr(self, name) // by) for name in _SIZES}
         return replace(self, **sizes, divided=self.divided * by) if by > 1 else self
 
+    def differs(self, other: Scale) -> str | None:
+        """The first thing in which suites or verdicts of the two would differ, in words; ``None`` for nothing.
+
+        How often something is repeated, and in what batches it is run, may differ among the cells of one folder.
+        """
+        for field in fields(Scale):
+            ours, theirs = getattr(self, field.name), getattr(other, field.name)
+            if field.name not in _FREE and ours != theirs:
+                return f"{field.name} {theirs!r} and not {ours!r}"
+        return None
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
@@ -117,14 +150,17 @@ class Scale:
 FULL = Scale(
     name="full",
     networks=("resnet50", "vgg16_bn", "mobilenet_v2"),
-    batch=1000,
+    batch=2000,
+    chunk=1000,
+    paper_chunk=100,
     training=50_000,
     test=10_000,
     noise_seeds=100,
     noises=(0.1, 0.2, 0.05, 0.4),
     multiples=(1, 10),
+    alone=1,
     runs=5,
-    draws=5,
+    draws=4,
     drawn=5_000,
     attacked=10_000,
     pgd_steps=10,
@@ -133,9 +169,9 @@ FULL = Scale(
     perturbed=1_000,
     orders=5,
     order_inputs=10_000,
-    order_batches=(1000, 100, 20),
+    order_batches=(1000, 100),
     time_inputs=10_000,
-    time_batches=(1000, 100),
+    time_batches=(1000,),
     time_runs=3,
     fuzz_seeds=1_000,
     fuzz_iterations=10_000,
@@ -154,11 +190,14 @@ SMOKE = Scale(
     name="smoke",
     networks=("digits",),
     batch=100,
+    chunk=50,
+    paper_chunk=10,
     training=1_200,
     test=500,
     noise_seeds=10,
     noises=(0.1, 0.4),
     multiples=(1, 4),
+    alone=4,
     runs=2,
     draws=3,
     drawn=200,
@@ -193,6 +232,8 @@ def scale_from_json(content: dict[str, Any]) -> Scale:
     """The scale that :meth:`Scale.to_json` described."""
     known = {field.name for field in fields(Scale)}
     plain: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in content.items()}
+    # Results from before these were told apart had chunks of the batch's size and followed all copies.
+    plain = {"chunk": plain.get("batch"), "paper_chunk": 100, "alone": max(plain.get("multiples", (1,))), **plain}
     if not set(plain) <= known:
         odd = sorted(set(plain) - known)[0]
         raise InputError(f"these results were made by another version: this one does not know {odd!r}")

@@ -75,7 +75,9 @@ def image_panel(bench: Workbench, network: str) -> Panel:
     subject = image_subject(bench, network)
     return bench.prepare(
         ("panel", network),
-        lambda: Panel(subject.model, table_settings(), subject.train.batches(bench.scale.batch)),
+        lambda: Panel.calibrated(
+            subject.model, table_settings(), subject.train.batches(bench.scale.batch), chunk=bench.scale.chunk
+        ),
     )
 
 
@@ -85,12 +87,12 @@ def path_panel(bench: Workbench, network: str) -> Panel:
 
     def make() -> Panel:
         part = _some(bench, subject.train, bench.scale.path_training, PATH_ROWS)
-        return Panel(subject.model, path_settings(), part.batches(min(bench.scale.batch, 500)))
+        return Panel.calibrated(subject.model, path_settings(), part.batches(min(bench.scale.batch, 500)))
 
     return bench.once(("paths", network), make)
 
 
-def test_activations(bench: Workbench, network: str) -> Activations:
+def activations_of_test(bench: Workbench, network: str) -> Activations:
     """What every layer gives for the test suite."""
     subject, panel = image_subject(bench, network), image_panel(bench, network)
     return bench.once(("test", network), lambda: panel.keep(subject.test.batches(bench.scale.batch)))
@@ -104,7 +106,7 @@ def attacked(bench: Workbench, network: str, split: str, method: str) -> Attacke
         count = scale.attacked if method == "PGD" else scale.cw_inputs
         samples = subject.train if split == "train" else subject.test
         chosen = _some(bench, samples, count, ATTACK_ROWS)
-        return attack(subject.model, chosen, method, scale, bench.seed, scale.batch)
+        return attack(subject.model, chosen, method, scale, bench.seed)
 
     return bench.once(("attacked", network, split, method), make)
 
@@ -116,7 +118,7 @@ def perturbed(bench: Workbench, network: str, method: str) -> zoo.Samples:
     def make() -> zoo.Samples:
         # A few more than wanted, since some flip under the slightest push.
         chosen = _some(bench, subject.test, scale.perturbed + scale.perturbed // 5, PERTURBED_ROWS)
-        moved = attack(subject.model, chosen, method, scale, bench.seed, scale.batch)
+        moved = attack(subject.model, chosen, method, scale, bench.seed)
         return kept_prediction(subject.model, chosen, moved.samples, scale.perturbed)
 
     return bench.once(("perturbed", network, method), make)

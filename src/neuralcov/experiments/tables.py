@@ -57,27 +57,61 @@ def paper_shown(criterion: str, value: float | None) -> str:
 def suite_table(comparison: Comparison) -> str:
     """One order under every criterion: our values, the verdict, the paper's values and verdict."""
     suites = [suite for suite in comparison.suites if suite != NOTHING]
-    with_paper = comparison.basis == ON_TOP or comparison.experiment == "diversity-generative"
+    beside = paper_applies(comparison)
     header = ["criterion", *suites, "as expected"]
-    if with_paper:
+    if beside:
         header += [f"paper: {suite}" for suite in suites] + ["paper"]
     rows = []
     for name in comparison.runs:
         means, spreads = comparison.means(name), comparison.spreads(name)
         row = [name, *(shown(name, m, s) for m, s in zip(means[: len(suites)], spreads, strict=False))]
         row.append(_verdict(comparison, name))
-        if with_paper:
-            theirs = [paper.figure(comparison.experiment, comparison.subject, suite, name) for suite in suites]
-            row += [paper_shown(name, value) for value in theirs]
-            row.append(_paper_verdict(theirs, NOTHING in comparison.suites))
+        if beside:
+            row += [paper_shown(name, value) for value in _paper_values(comparison, name)]
+            right = paper_right(comparison, name)
+            row.append("–" if right is None else RIGHT if right else WRONG)
         rows.append(row)
     return markdown(header, rows)
 
 
+def paper_applies(comparison: Comparison) -> bool:
+    """Whether the paper has figures measured this way."""
+    return comparison.basis == (ALONE if comparison.experiment == "diversity-generative" else ON_TOP)
+
+
+def paper_right(comparison: Comparison, name: str) -> bool | None:
+    """Whether the paper's figures fall along the order, ``None`` where it has not all of them."""
+    values = _paper_values(comparison, name)
+    known = [value for value in values if value is not None]
+    if len(known) < len(values) or not paper_applies(comparison):
+        return None
+    falling = all(above > below for above, below in pairwise(known))
+    return falling and (NOTHING not in comparison.suites or known[-1] > 0)
+
+
+def _paper_values(comparison: Comparison, name: str) -> list[float | None]:
+    return [
+        paper.figure(comparison.experiment, comparison.subject, suite, name)
+        for suite in comparison.suites
+        if suite != NOTHING
+    ]
+
+
+def agreement(comparison: Comparison) -> str:
+    """For how many settings our verdict is the paper's."""
+    judged = [name for name in comparison.runs if paper_right(comparison, name) is not None]
+    if not judged:
+        return ""
+    same = [name for name in judged if paper_right(comparison, name) == comparison.right(name)]
+    other = [name for name in judged if name not in same]
+    said = f"Our verdict is the paper's for {len(same)} of {len(judged)} settings"
+    return f"{said}; not for {', '.join(other)}." if other else f"{said}."
+
+
 def verdict_table(found: Sequence[Comparison]) -> str:
-    """Several orders side by side, verdicts only."""
+    """Several orders on one network side by side, verdicts only."""
     names = list(dict.fromkeys(name for comparison in found for name in comparison.runs))
-    header = ["criterion", *(f"{c.subject}: {c.label}" for c in found)]
+    header = ["criterion", *(c.label for c in found)]
     rows = [[n, *(_verdict(c, n) if n in c.runs else "–" for c in found)] for n in names]
     return markdown(header, rows)
 
@@ -88,32 +122,29 @@ def _verdict(comparison: Comparison, name: str) -> str:
     return mark if runs == 1 else f"{mark} {comparison.runs_right(name)}/{runs}"
 
 
-def _paper_verdict(values: Sequence[float | None], positive: bool) -> str:
-    known = [value for value in values if value is not None]
-    if len(known) < len(values):
-        return "–"
-    falling = all(above > below for above, below in pairwise(known))
-    return RIGHT if falling and (not positive or known[-1] > 0) else WRONG
+def experiment_page(name: str, found: Sequence[Comparison], notes: Sequence[str], usual: str = "") -> str:
+    """The page of one experiment on suites: verdicts first, then values.
 
-
-def experiment_page(name: str, found: Sequence[Comparison], notes: Sequence[str]) -> str:
-    """The page of one experiment on suites."""
-    parts = [f"# {name}", *notes]
+    Args:
+        name: the experiment.
+        found: all comparisons.
+        notes: paragraphs for its head.
+        usual: labels that begin so, or all, are shown with their values; ``results.json`` has the others'.
+    """
     own = [comparison for comparison in found if comparison.experiment == name]
+    parts = [f"# {name}", *notes, "## Verdicts"]
+    for basis in (ON_TOP, ALONE, EQUAL):
+        for subject in dict.fromkeys(c.subject for c in own if c.basis == basis):
+            some = [c for c in own if c.basis == basis and c.subject == subject]
+            orders = "; ".join(sorted({" > ".join(c.suites) for c in some}))
+            parts += [f"### {subject}, {basis}", f"Expected: {orders}.", verdict_table(some)]
+    parts.append("## Values")
     for comparison in own:
-        if comparison.basis == ON_TOP or name == "diversity-generative":
-            parts += [f"## {_title(comparison)}", _expected(comparison), suite_table(comparison)]
-    for basis, words in ((ALONE, "Suites on their own"), (EQUAL, "Suites on their own, at equal size")):
-        some = [c for c in own if c.basis == basis and name != "diversity-generative"]
-        if some:
-            orders = sorted({" > ".join(c.suites) for c in some})
-            parts += [f"## {words}", f"Expected: {'; '.join(orders)}. {_runs_words(some)}", verdict_table(some)]
-            parts += [f"### {_title(c)}\n\n{suite_table(c)}" for c in some]
+        if comparison.basis == EQUAL or comparison.label.startswith(usual):
+            title = f"### {comparison.subject}, {comparison.label}, {comparison.basis}"
+            parts += [title, _expected(comparison), suite_table(comparison)]
+            parts += [agreement(comparison)] if agreement(comparison) else []
     return "\n\n".join(parts) + "\n"
-
-
-def _title(comparison: Comparison) -> str:
-    return f"{comparison.subject}, {comparison.label}, {comparison.basis}"
 
 
 def _expected(comparison: Comparison) -> str:
@@ -121,19 +152,14 @@ def _expected(comparison: Comparison) -> str:
         f"{suite} {size:,}" for suite, size in zip(comparison.suites, comparison.sizes, strict=True) if suite != NOTHING
     )
     order = " > ".join("0" if suite == NOTHING else suite for suite in comparison.suites)
-    return f"Expected: {order}. Inputs: {sizes}. {_runs_words([comparison])}"
-
-
-def _runs_words(found: Sequence[Comparison]) -> str:
-    runs = max(len(next(iter(c.runs.values()))) for c in found)
-    if runs == 1:
-        return "One run."
-    return f"Up to {runs} runs: means with standard deviations, and in how many runs the order came out."
+    runs = len(next(iter(comparison.runs.values()), []))
+    said = "One run." if runs == 1 else f"{runs} runs: mean ± standard deviation, and in how many the order came out."
+    return f"Expected: {order}. Inputs: {sizes}. {said}"
 
 
 def ranking_table(standings: Sequence[Standing]) -> str:
     """The criteria, most orders right first."""
-    header = ["criterion", "orders right", "share", "cost, × forward pass", "best setting"]
+    header = ["criterion", "orders right", "share", "pairs right", "cost, × forward pass", "best setting"]
     rows = []
     for standing in standings:
         best = standing.best if standing.best == "–" else f"{standing.best} {standing.by_setting[standing.best]}"
@@ -142,6 +168,7 @@ def ranking_table(standings: Sequence[Standing]) -> str:
                 standing.criterion,
                 str(standing.total),
                 f"{standing.total.share:.0%}" if standing.total.judged else "–",
+                f"{standing.pairs.share:.0%}" if standing.pairs.judged else "–",
                 "–" if standing.cost is None else f"{standing.cost:.2f}",
                 best,
             ]

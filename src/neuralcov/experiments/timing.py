@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-import warnings
 from typing import Any
 
 import torch
 
-from neuralcov.core.errors import CoverageWarning
 from neuralcov.coverage import Coverage
 from neuralcov.experiments.cells import Cell
+from neuralcov.experiments.panel import quiet
 from neuralcov.experiments.scales import Scale
 from neuralcov.experiments.settings import AnyCriterion, single_settings, taught
 from neuralcov.experiments.subjects import image_panel, image_subject, path_panel
@@ -32,7 +31,7 @@ def plan(scale: Scale) -> list[Cell]:
             experiments=(NAME,),
             compute=seconds_of,
             parameters={"network": network, "criterion": name},
-            work=scale.time_inputs * len(scale.time_batches) * scale.time_runs * (4 if name.startswith("NPC") else 1),
+            work=0.15 * scale.time_inputs * len(scale.time_batches) * scale.time_runs * (4 if "NPC" in name else 1),
             rank=24 if not name.startswith("NPC") else 46,
             kind="time",
         )
@@ -64,8 +63,7 @@ def _once(bench: Workbench, model: Any, criterion: AnyCriterion | None, inputs: 
                 model(batch)
     else:
         coverage = Coverage(model, [criterion])
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", CoverageWarning)
+        with quiet():
             coverage.assess(inputs.batches(size), progress=False)
             coverage.values()
     bench.wait()

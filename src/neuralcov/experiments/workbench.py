@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 import time
 from collections.abc import Callable, Hashable
 from importlib.metadata import PackageNotFoundError, version
@@ -87,7 +88,8 @@ def mixed(*numbers: int) -> int:
 
 
 def _version(package: str) -> str | None:
+    """The version of a package, installed or merely found on the path; ``None`` where it is not in use."""
     try:
         return version(package)
     except PackageNotFoundError:
-        return None
+        return getattr(sys.modules.get(package), "__version__", None)
