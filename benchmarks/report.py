@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib
 from matplotlib import pyplot as plt
 
-from benchmarks.subjects import TARGETS
+from benchmarks.subjects import CPU_TARGETS, TARGETS
 from neuralcov.core.sizes import show_bytes
 
 matplotlib.use("Agg")
@@ -23,7 +23,7 @@ def write(files: list[Path]) -> None:
     text = page.read_text()
     for path in files:
         results = json.loads(path.read_text())
-        where = "gpu" if "CPU" not in results["machine"]["device"] else "cpu"
+        where = _place(results)
         for part, make in _MAKERS.items():
             if part in results:
                 text = _filled(text, f"{where} {part}", make(results))
@@ -44,32 +44,22 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 def _assess(results: dict[str, Any]) -> str:
     parts, sizes = results["assess"], [size for size in results["assess"] if size[0].isdigit()]
-    naive = results.get("naive", {}).get("forms", {})
+    naive, on_cpu = results.get("naive", {}).get("forms", {}), _place(results) == "cpu"
     header = ["criterion"]
     for size in sizes:
         header += [f"batch {_shown(size)}, s", "× forward", "target"]
-    header += ["peak memory", "naive form, s", "times faster"]
+    header += ([] if on_cpu else ["peak memory"]) + (["naive form, s", "times faster"] if naive else [])
     rows = []
     first = parts[sizes[0]]
-    for name in first["criteria"]:
+    for name, figures in first["criteria"].items():
         row = [name]
         for index, size in enumerate(sizes):
-            found = parts[size]["criteria"].get(name)
-            if found is None:
-                row += ["–", "–", ""]
-                continue
-            aim = TARGETS.get(name, (None, None))[min(index, 1) if len(sizes) > 1 else 1]
-            met = "" if aim is None else f"≤ {aim:g} {'✓' if found['ratio'] <= aim else '✗'}"
-            row += [f"{found['seconds']:.3g}", f"{found['ratio']:.2f}", met]
-        peak = first["criteria"][name]["peak bytes"]
-        row.append("–" if peak is None else show_bytes(peak))
-        slow = naive.get(name)
-        per = first["criteria"][name]["seconds"] * 1e4 / first["inputs"]
-        row += (
-            ["–", "–"]
-            if slow is None
-            else [f"{slow['seconds per 10,000']:.3g}", f"{slow['seconds per 10,000'] / per:.3g}"]
-        )
+            aim = CPU_TARGETS.get(name) if on_cpu else TARGETS.get(name, (None, None))[min(index, 1)]
+            row += _against(aim, parts[size]["criteria"].get(name))
+        if not on_cpu:
+            row.append(show_bytes(figures["peak bytes"]))
+        if naive:
+            row += _factor(naive.get(name), figures["seconds"] * 1e4 / first["inputs"])
         rows.append(row)
     plain = ", ".join(f"{parts[s]['forward seconds']:.3g} s at batch {int(s):,}" for s in sizes if s.isdigit())
     machine = results["machine"]
@@ -78,6 +68,25 @@ def _assess(results: dict[str, Any]) -> str:
         f"{machine['device']}, PyTorch {machine['torch']}."
     )
     return note + "\n\n" + _table(header, rows)
+
+
+def _against(aim: float | None, found: dict[str, Any] | None) -> list[str]:
+    """Seconds, ratio, and whether the target is met."""
+    if found is None:
+        return ["–", "–", ""]
+    met = "" if aim is None else f"≤ {aim:g} {'✓' if found['ratio'] <= aim else '✗'}"
+    return [f"{found['seconds']:.3g}", f"{found['ratio']:.2f}", met]
+
+
+def _factor(naive: dict[str, Any] | None, own: float) -> list[str]:
+    """Seconds of the naive form for 10,000 inputs, and how many times as long as ours that is."""
+    if naive is None:
+        return ["–", "–"]
+    return [f"{naive['seconds per 10,000']:.3g}", f"{naive['seconds per 10,000'] / own:.3g}"]
+
+
+def _place(results: dict[str, Any]) -> str:
+    return "cpu" if "CPU" in results["machine"]["device"] else "gpu"
 
 
 def _shown(size: str) -> str:
