@@ -103,19 +103,25 @@ class _Offer:
         points = values.double().transpose(0, 1)
         self.opened = torch.zeros(len(values), dtype=torch.bool, device=points.device)
         self._rows: slice | Tensor = slice(None)
-        if points.device.type == "cpu":
+        exact = points.device.type == "cpu"
+        covered, doubts = _covered(clusters, points, reach, exact=exact)
+        if exact:
             # Where looking is free, only inputs that some layer has not covered need to be compared.
-            self._rows = open_rows = (~_covered(clusters, points, reach, exact=True)[0] & valid.T).any(0)
+            self._rows = open_rows = (~covered & valid.T).any(0)
             values, valid, points = values[open_rows], valid[open_rows], points[:, open_rows]
+            covered = covered[:, open_rows]
         self._values, self._valid, self._points = values, valid.T, points
-        self._opens, self._near, doubts = _open(clusters, points, self._valid, reach, exact=points.device.type == "cpu")
+        self._opens = self._valid & ~covered
+        self._near, more = _near(points, self._opens, reach, exact=exact)
+        doubts = doubts + more
         self._settled = _settle(self._opens, self._near, self._opens)
         self.sizes = torch.stack([self._unsettled(), doubts, self._needed()])
 
     def finish(self, unsettled: int, doubtful: int, needed: int) -> Clusters:
         """The clusters after the offer."""
         if doubtful:
-            self._opens, self._near, _ = _open(self._clusters, self._points, self._valid, self._reach, exact=True)
+            self._opens = self._valid & ~_covered(self._clusters, self._points, self._reach, exact=True)[0]
+            self._near, _ = _near(self._points, self._opens, self._reach, exact=True)
             self._settled, unsettled = _settle(self._opens, self._near, self._opens), 1
         while unsettled:
             self._settled = _settle(self._opens, self._near, self._settled[0])
@@ -130,15 +136,16 @@ class _Offer:
         return (self._clusters.count + self._settled[0].sum(1)).max()
 
 
-def _open(
-    clusters: Clusters, points: Tensor, valid: Tensor, reach: Reach, *, exact: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Inputs that no old cluster covers, which inputs reach earlier ones of these, and doubtful comparisons."""
-    covered, doubts = _covered(clusters, points, reach, exact=exact)
-    opens = valid & ~covered
-    near, more = _within(points, points, reach, exact=exact)
-    near = near.tril(-1) & opens[:, None, :] & opens[:, :, None]
-    return opens, near, doubts + more
+def _near(points: Tensor, opens: Tensor, reach: Reach, *, exact: bool) -> tuple[Tensor, Tensor]:
+    """Which inputs reach earlier ones, among those that no old cluster covers, and doubtful comparisons."""
+    layers, rows = opens.shape
+    near = torch.empty(layers, rows, rows, dtype=torch.bool, device=points.device)
+    doubts = torch.zeros((), dtype=torch.int64, device=points.device)
+    for some in blocks(layers if rows else 0, rows * rows, points.device):
+        within, more = _within(points[some], points[some], reach, exact=exact)
+        near[some] = within.tril(-1) & opens[some, None, :] & opens[some, :, None]
+        doubts = doubts + more
+    return near, doubts
 
 
 def _settle(opens: Tensor, near: Tensor, guess: Tensor) -> tuple[Tensor, Tensor]:
@@ -149,6 +156,8 @@ def _settle(opens: Tensor, near: Tensor, guess: Tensor) -> tuple[Tensor, Tensor]
     before = guess
     for _ in range(_ROUNDS):
         before, guess = guess, opens & ~(near & guess[:, None, :]).any(2)
+        if guess.device.type == "cpu" and torch.equal(before, guess):
+            break
     return guess, before
 
 
@@ -158,20 +167,24 @@ def _covered(clusters: Clusters, points: Tensor, reach: Reach, *, exact: bool) -
     live = clusters.live()
     for start in range(0, live.shape[1], _CENTRES):
         some = slice(start, start + _CENTRES)
-        within, doubtful = _within(points, clusters.centres[:, some].double(), reach, exact=exact)
-        covered |= (within & live[:, None, some]).any(2)
-        doubts = doubts + doubtful
+        # Distances of a few layers at a time: those of all at once would take gigabytes.
+        for layers in blocks(len(live), points.shape[1] * min(_CENTRES, live.shape[1]), points.device):
+            within, doubtful = _within(points[layers], clusters.centres[layers, some].double(), reach, exact=exact)
+            covered[layers] |= (within & live[layers, None, some]).any(2)
+            doubts = doubts + doubtful
     return covered, doubts
 
 
 def _within(points: Tensor, others: Tensor, reach: Reach, *, exact: bool) -> tuple[Tensor, Tensor]:
     """Whether each pair is within reach, and how many pairs the product alone could not decide."""
     own, theirs = (rows.square().sum(2) for rows in (points, others))
-    squares = torch.baddbmm(own[:, :, None] + theirs[:, None, :], points, others.mT, alpha=-2)
+    # Squared distances less the limit, in as few passes over memory as there are operations.
+    beyond = torch.baddbmm(theirs[:, None, :], points, others.mT, alpha=-2)
+    beyond += (own - reach.square)[:, :, None]
+    within = beyond <= 0
     # What the product and the sums can be off by, and the comparison with a rounded square.
-    error = (8 * points.shape[2] * _ROUNDING) * (own[:, :, None] + theirs[:, None, :]) + 8 * _ROUNDING * reach.square
-    doubtful = (squares - reach.square).abs() <= error
-    within = squares <= reach.square
+    error = (8 * points.shape[2] * _ROUNDING) * (own + theirs.amax(1, keepdim=True)) + 8 * _ROUNDING * reach.square
+    doubtful = beyond.abs_() <= error[:, :, None]
     if not exact:
         return within, doubtful.sum()
     layer, row, column = doubtful.nonzero(as_tuple=True)
