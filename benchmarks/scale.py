@@ -44,7 +44,7 @@ def scale(
         "tests": tests,
         "bytes of traces": 4 * traces * width,
         "budget bytes": budget,
-        "bytes on the device": sum(block.nbytes for block in store.blocks if block.device.type == device.type),
+        "bytes on the device": _resident(store.blocks, budget),
         "seconds to fill": time.perf_counter() - start,
         "criteria": {},
     }
@@ -59,6 +59,16 @@ def scale(
         if device.type == "cuda":
             torch.cuda.empty_cache()
         yield found
+
+
+def _resident(blocks: tuple[Tensor, ...], budget: int) -> int:
+    """What the first blocks, those within the budget, take; the others are on disk."""
+    total = 0
+    for block in blocks:
+        if total + block.nbytes > budget:
+            break
+        total += block.nbytes
+    return total
 
 
 def _timed(criterion: Any, view: TraceView, batches: list[Any], device: torch.device) -> dict[str, Any]:

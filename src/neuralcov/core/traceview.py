@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.classfile import ClassFile
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.shapes import Float, Int
 from neuralcov.core.traces import Traces, trace_of
@@ -56,8 +57,15 @@ class TraceView:
         return dict(zip(present.tolist(), parts, strict=True))
 
     def of_class(self, label: int) -> Float[Tensor, "members width"]:
-        """The traces of one class; kept for further use where a second copy of all traces is within the budget."""
-        if 2 * sum(block.nbytes for block in self.traces.blocks) > self.traces.budget:
+        """The traces of one class.
+
+        Kept for further use where a second copy of all traces is within the budget; from a file ordered by class where
+        not even the first is.
+        """
+        size = sum(block.nbytes for block in self.traces.blocks)
+        if size > self.traces.budget:
+            return self._narrowed(self._class_file().of_class(label))
+        if 2 * size > self.traces.budget:
             return self.rows(self.members[label])
         kept = _kept_classes.setdefault(self.traces, {})
         key = (self.names, self.by, self._min_variance, label)
@@ -110,6 +118,12 @@ class TraceView:
             )
         return None if bool(taking_part.all()) else taking_part.nonzero()[:, 0]
 
+    def _class_file(self) -> ClassFile:
+        files = _kept_files.setdefault(self.traces, {})
+        if self.by not in files:
+            files[self.by] = ClassFile(self.traces, self.members)
+        return files[self.by]
+
     def _narrowed(self, rows: Tensor) -> Tensor:
         return rows if self._columns is None else rows[:, self._columns]
 
@@ -117,6 +131,7 @@ class TraceView:
 # Criteria that share a store share these too.
 _kept_variances: WeakKeyDictionary[Traces, Tensor] = WeakKeyDictionary()
 _kept_classes: WeakKeyDictionary[Traces, dict[tuple[Any, ...], Tensor]] = WeakKeyDictionary()
+_kept_files: WeakKeyDictionary[Traces, dict[str | None, ClassFile]] = WeakKeyDictionary()
 
 
 def _variances(traces: Traces) -> Float[Tensor, "width"]:
