@@ -173,7 +173,10 @@ _MAKERS = {
 def _draw(curves: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     names = [name for name in ("inputs", "neurons", "width", "classes") if name in curves]
-    figure, axes = plt.subplots(1, len(names), figsize=(4.2 * len(names), 4.2), sharey=True)
+    figure, axes = plt.subplots(1, len(names), figsize=(3.6 * len(names) + 1.6, 4.2), sharey=True)
+    criteria = list(dict.fromkeys(criterion for name in names for criterion in curves[name]))
+    colours = {criterion: plt.get_cmap("tab20")(place) for place, criterion in enumerate(criteria)}
+    lines: dict[str, Any] = {}
     titles = {
         "inputs": "inputs observed",
         "neurons": "neurons in 100 layers",
@@ -184,11 +187,12 @@ def _draw(curves: dict[str, Any], path: Path) -> None:
         for criterion, points in curves[name].items():
             known = [(int(size), row["seconds per 1,000"]) for size, row in points.items() if "error" not in row]
             if known:
-                axis.plot(*zip(*known, strict=True), marker="o", markersize=3, label=criterion)
+                (line,) = axis.plot(*zip(*known, strict=True), marker="o", markersize=3, color=colours[criterion])
+                lines.setdefault(criterion, line)
         axis.set(xscale="log", yscale="log", xlabel=titles[name])
         axis.grid(alpha=0.3)
-        axis.legend(fontsize=6)
     axes[0].set_ylabel("seconds per 1,000 inputs")
+    figure.legend(lines.values(), lines.keys(), loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
     figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=110, bbox_inches="tight")
     plt.close(figure)
