@@ -53,7 +53,8 @@ class SurpriseCriterion(Criterion[Buckets]):
         layers: globs joined by ``|``, or names, of the layers that make a trace; all by default.
         min_variance: neurons whose variance over all training data is below it are left out of traces.
         upper: if given, the value is ``bucket · |{s ≥ 0 : bucket · s ≤ upper}| / upper``, a ratio.
-        memory: what training traces may take on the device; beyond it they are streamed from disk.
+        memory: what training traces may take on the device; beyond it they are streamed from disk, where they take
+            twice their size.
     """
 
     bucket: float = 10
