@@ -92,9 +92,13 @@ class Ledger:
 
     def hold(self) -> None:
         """Somebody keeps the present states: they must not be overwritten."""
+        self._own()
+        self.held = True
+
+    def _own(self) -> None:
+        """Copy states that somebody lent: what comes of them may share tensors with them, and must outlast them."""
         if self._borrowed:
             self._states, self._borrowed = map_tensors(torch.clone, self._states), False
-        self.held = True
 
     def replace(self, states: States | None, *, held: bool, borrowed: bool = False) -> None:
         """Go on from other states, which whoever lent them will overwrite if they are ``borrowed``."""
@@ -113,6 +117,7 @@ class Ledger:
     def observe(self, batch: Activations) -> None:
         """Take a batch in."""
         self.check(batch)
+        self._own()
         states = self.states
         donate = not self.held
         self.replace(
@@ -122,6 +127,7 @@ class Ledger:
     def observe_one_by_one(self, batch: Activations) -> None:
         """Take the inputs of a batch in one after the other, as far as that differs from all at once."""
         self.check(batch)
+        self._own()
         states = self.states
         observed = []
         for criterion, state in zip(self.criteria, states, strict=True):
@@ -137,6 +143,7 @@ class Ledger:
     def admit(self, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None) -> Tensor:
         """Take inputs in order, each only if some criterion gains more than ``min_gain`` on what it meets."""
         self.check(batch)
+        self._own()
         if len(self.criteria) == 1:
             taken, state = self.criteria[0].admit(self.states[0], batch, min_gain=min_gain, refresh=refresh)
             self.replace((state,), held=False)
@@ -215,14 +222,14 @@ class Ledger:
             return
         self.layout = self.layout or other.layout
         self.layout.require_same(other.layout, "the other coverage")
+        # A merged state may share parts with either side, for example a class only one of them has seen.
+        self._own()
+        other.hold()
         theirs = move(other.states, self.layout.device)
         if self.empty:
-            other.hold()
             self.replace(theirs, held=True)
             return
         merged = tuple(c.merge(a, b) for c, a, b in zip(self.criteria, self.states, theirs, strict=True))
-        # A merged state may share parts with either side, for example a class only one of them has seen.
-        other.hold()
         self.replace(merged, held=True)
 
 
