@@ -6,12 +6,12 @@ import torch
 
 from neuralcov.core.classfile import ClassFile
 from neuralcov.core.traceview import TraceView
-from tests.core.test_traces import filled, mapped_files, small_blocks  # noqa: F401
+from tests.core.test_traces import filled, mapped_files
 from tests.criteria.surprise_support import traces as class_traces
 
 
 @pytest.mark.parametrize("by", ["predicted", None])
-def test_the_traces_of_every_class_in_their_order(small_blocks, by):  # noqa: F811
+def test_the_traces_of_every_class_in_their_order(small_blocks, by):
     rows, labels = class_traces(1, 1000)
     before = mapped_files()
     store = filled(rows, labels, budget=1)
@@ -26,7 +26,7 @@ def test_the_traces_of_every_class_in_their_order(small_blocks, by):  # noqa: F8
     assert mapped_files() == before
 
 
-def test_long_pieces_are_written_whole(small_blocks):  # noqa: F811
+def test_long_pieces_are_written_whole(small_blocks):
     rows = torch.arange(600, dtype=torch.float32).reshape(100, 6).numpy()
     store = filled(rows, np.zeros(100, dtype=np.int64), budget=1)
     view = TraceView(store, ["a"], [6], "predicted", 0.0)

@@ -14,11 +14,6 @@ from tests.criteria.surprise_support import traces as class_traces
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def small_blocks(monkeypatch):
-    monkeypatch.setattr("neuralcov.core.traces._BLOCK_BYTES", 4 * 6 * 100)
-
-
 def filled(rows, labels, budget=1 << 30, batch=7):
     store = Traces.empty(["a"], budget, CPU)
     for part, classes in zip(torch.from_numpy(rows).split(batch), torch.from_numpy(labels).split(batch), strict=True):

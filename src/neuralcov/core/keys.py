@@ -9,13 +9,10 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
+from neuralcov.core.mixing import STEP, mixed
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 
-# Constants of the mixing function splitmix64 (Steele, Lea and Flood, 2014), as signed 64-bit numbers.
-_STEP = 0x9E3779B97F4A7C15 - (1 << 64)
-_FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
-_SECOND = 0x94D049BB133111EB - (1 << 64)
 _LAST = (1 << 63) - 1
 _PIECES = 4
 _PIECE_BITS = 16
@@ -28,7 +25,7 @@ def neuron_words(layer: int, width: int, device: torch.device) -> Int[Tensor, "w
     The sum of the words of a set of neurons, modulo 2⁶⁴ each, is the set's key.
     """
     identity = torch.arange(2 * width, device=device).reshape(width, 2) + (layer << 40)
-    return _mixed(identity)
+    return mixed((identity + 1) * STEP)
 
 
 def set_keys(members: Bool[Tensor, "batch layers width"], layers: Sequence[int]) -> Int[Tensor, "batch layers 2"]:
@@ -142,15 +139,3 @@ def _compressed(rows: Tensor, chosen: Tensor, count: int) -> Tensor:
     kept = rows.new_empty(count + 1, *rows.shape[1:])
     kept[place] = rows
     return kept[:count]
-
-
-def _mixed(numbers: Tensor) -> Tensor:
-    mixed = (numbers + 1) * _STEP
-    mixed = (mixed ^ _shifted(mixed, 30)) * _FIRST
-    mixed = (mixed ^ _shifted(mixed, 27)) * _SECOND
-    return mixed ^ _shifted(mixed, 31)
-
-
-def _shifted(numbers: Tensor, by: int) -> Tensor:
-    """Shift to the right with zeros coming in, which signed integers do not do by themselves."""
-    return (numbers >> by) & ((1 << (64 - by)) - 1)

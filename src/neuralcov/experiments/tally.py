@@ -61,7 +61,7 @@ class Tally:
             if pairs:
                 assert ledger.layout is not None
                 rest = _ledger([criterion for criterion, _ in pairs], ledger.layout)
-                rest.replace(tuple(state for _, state in pairs), held=False)
+                rest.replace(tuple(state for _, state in pairs), held=ledger.held)
                 found.append((rest, chunked))
         self._ledgers = found
 

@@ -6,10 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-# Constants of SplitMix64 (Steele, Lea and Flood, 2014), as signed numbers.
-_STEP = -0x61C8864680B583EB
-_FIRST = -0x40A7B892E31B1A47
-_SECOND = -0x6B2FB644ECCEEE15
+from neuralcov.core.mixing import STEP, mixed
 
 
 def dice(seed: int, wave: int) -> np.random.Generator:
@@ -35,25 +32,14 @@ def uniform(keys: Tensor, index: int | Tensor) -> Tensor:
     >>> bool(first[0] == first[2]), bool(first[0] == first[1]), bool(first[0] == uniform(keys, 1)[0])
     (True, False, False)
     """
-    step = (index + 1) * _STEP if isinstance(index, Tensor) else _wrapped((index + 1) * _STEP)
+    step = (index + 1) * STEP if isinstance(index, Tensor) else _wrapped((index + 1) * STEP)
     # 24 bits: what float32 holds, for devices without float64.
-    return (_mixed(keys + step) >> 40 & 0xFFFFFF).float() / (1 << 24)
-
-
-def _mixed(numbers: Tensor) -> Tensor:
-    numbers = (numbers ^ _shifted(numbers, 30)) * _FIRST
-    numbers = (numbers ^ _shifted(numbers, 27)) * _SECOND
-    return numbers ^ _shifted(numbers, 31)
+    return (mixed(keys + step) >> 40 & 0xFFFFFF).float() / (1 << 24)
 
 
 def _wrapped(number: int) -> int:
     """A number as 64 signed bits hold it."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
-
-
-def _shifted(numbers: Tensor, bits: int) -> Tensor:
-    """Shifted right with zeros coming in, which PyTorch's shift of signed numbers does not do."""
-    return (numbers >> bits) & ((1 << (64 - bits)) - 1)
 
 
 def seeded(seed: int, device: torch.device) -> torch.Generator:
