@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks import assess, growth, judging, report, scale, states
-from benchmarks.subjects import CRITERIA, JUDGING, SLOWLY_ADMITTED, Subject, calibrated, subject
+from benchmarks.subjects import CRITERIA, FORMATS, JUDGING, SLOWLY_ADMITTED, Subject, calibrated, subject, with_paths
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the sizes of the tables; else small ones for a CPU")
     parser.add_argument("--weights", type=Path, help="weights of a trained ResNet50 for CIFAR-10 (safetensors)")
     parser.add_argument("--images", type=Path, help=".npy of CIFAR-10 images, unsigned bytes (n, 3, 32, 32)")
-    parser.add_argument("--parts", default="assess,calibration,naive,agreement,gain,admit,states,growth")
+    parser.add_argument("--parts", default="assess,calibration,naive,formats,agreement,gain,admit,states,growth")
     parser.add_argument("--repeats", type=int, help="timed runs of each criterion; the median counts")
     parser.add_argument("--output", type=Path, default=Path("bench.json"))
     options = parser.parse_args()
@@ -78,8 +78,11 @@ def _run(part: str, found: Subject | None, device: torch.device, full: bool, rep
         _taught[id(found)] = calibrated(found, CRITERIA, 1000 if full else 100)
     taught = _taught[id(found)]
     runs: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
-        "assess": lambda: assess.assess(found, taught, (1000, 100) if full else (100,), repeats),
+        "assess": lambda: assess.assess(found, (*taught, with_paths(found)), (1000, 100) if full else (100,), repeats),
         "naive": lambda: assess.naive_forms(found, 100, 50 if full else 20),
+        "formats": lambda: assess.formats(
+            found, tuple(c for c in taught if c.name in FORMATS), 1000 if full else 100, repeats
+        ),
         "agreement": lambda: assess.agreement(found, CRITERIA, 500 if full else 100),
         "gain": lambda: judging.gains(
             found,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,8 +12,8 @@ from torch import Tensor
 
 import neuralcov as nc
 from benchmarks import naive
-from benchmarks.subjects import SMALL_BATCHES, TOGETHER, Subject, calibrated, measured
-from benchmarks.timing import peak_memory, timed
+from benchmarks.subjects import PATHS, SMALL_BATCHES, TOGETHER, Subject, calibrated, measured
+from benchmarks.timing import Timing, peak_memory, timed
 
 
 def assess(
@@ -90,6 +91,7 @@ def naive_forms(found: Subject, batch_size: int, few: int) -> Iterator[dict[str,
     parts = [torch.cat(naive.activations(found.model, b), 1) for b in found.training[:size].split(batch_size)]
     traces = torch.cat(parts)
     classes = torch.cat([part[:, -10:].argmax(1) for part in parts])
+    covariances = [torch.cov(a.double().T, correction=0) for a in learnt]
 
     def predicted(layers: list[Tensor]) -> Tensor:
         return layers[-1].argmax(1)
@@ -105,7 +107,13 @@ def naive_forms(found: Subject, batch_size: int, few: int) -> Iterator[dict[str,
         "CC(10)": (naive.cc, few),
         "LSC(10)": (lambda b: naive.lsc(b, traces, classes, predicted), few),
         "DSC(0.1)": (lambda b: naive.dsc(b, traces, classes, predicted), few),
+        "LVC": (lambda b: naive.lvc(b, covariances), len(found.inputs)),
+        "SS": (naive.ss, few),
     }
+    if device.type == "cuda":
+        # One covariance for all classes: each has the square of the neurons, 5.6 GB, which a CPU would be long about.
+        fits = naive.mdsc_fits(traces, torch.zeros_like(classes))
+        forms["MDSC(10)"] = (lambda b: naive.mdsc(b, fits, lambda layers: torch.zeros_like(predicted(layers))), few)
     rows = {}
     for name, (form, inputs) in forms.items():
         inputs = min(inputs, len(found.inputs))
@@ -114,10 +122,62 @@ def naive_forms(found: Subject, batch_size: int, few: int) -> Iterator[dict[str,
             chosen = found.inputs[:inputs].split(min(batch_size, inputs))
             return form(naive.activations(found.model, batch) for batch in chosen)
 
-        timing = timed(run, device, 1, 0)
-        rows[name] = {"inputs": inputs, "seconds": timing.median, "seconds per 10,000": timing.median * 1e4 / inputs}
-        note = f"LSC and DSC against {size} training traces only"
+        rows[name] = _naively(timed(run, device, 1, 0), inputs)
+        note = f"LSC, DSC and MDSC against {size} training traces only, MDSC of one class"
         yield {"batch size": batch_size, "forms": rows, "note": note}
+    rows[PATHS.name] = _naively(timed(_naive_paths(found, few), device, 1, 0), few)
+    yield {"batch size": batch_size, "forms": rows, "note": note}
+
+
+def _naively(timing: Timing, inputs: int) -> dict[str, float]:
+    return {"inputs": inputs, "seconds": timing.median, "seconds per 10,000": timing.median * 1e4 / inputs}
+
+
+def _naive_paths(found: Subject, few: int) -> Callable[[], float]:
+    """NPC with a relevance pass for each input and paths as sets; some training inputs stand for abstract paths."""
+    coverage = nc.Coverage(found.model, [PATHS])
+
+    def explained(inputs: Tensor) -> Iterator[tuple[list[Tensor], Tensor]]:
+        with coverage.tap():
+            for one in inputs.split(1):
+                batch = coverage.run(one)[0]
+                assert batch.relevance is not None
+                assert batch.predictions is not None
+                yield list(batch.relevance.values()), batch.predictions
+
+    abstract: dict[int, list[set[int]]] = {}
+    for relevance, label in explained(found.training[:few]):
+        abstract.setdefault(int(label), []).append(naive.path_of([layer[0] for layer in relevance]))
+    some = {label: paths[: PATHS.clusters] for label, paths in abstract.items()}
+    return lambda: naive.npc(explained(found.inputs[:few]), some)
+
+
+def formats(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """Some criteria on the same model in other precisions and memory formats, each beside its own forward pass."""
+    rows: dict[str, Any] = {}
+    # Half precision is for GPUs: on a CPU the model alone takes minutes.
+    precisions = (torch.float32, torch.float16, torch.bfloat16) if found.device.type == "cuda" else (torch.float32,)
+    kinds = [
+        (precision, layout) for precision in precisions for layout in (torch.contiguous_format, torch.channels_last)
+    ]
+    for precision, layout in kinds:
+        model: Any = copy.deepcopy(found.model)  # its type stubs know no memory format
+        other = Subject(
+            model.to(precision).to(memory_format=layout),
+            found.training[:0],
+            found.inputs.to(precision).contiguous(memory_format=layout),
+            found.real,
+        )
+        plain = timed(lambda other=other: other.forward(batch_size), found.device, repeats)
+        name = str(precision).removeprefix("torch.") + (", channels last" if layout is torch.channels_last else "")
+        rows[name] = {"forward seconds": plain.median, "criteria": {}}
+        for criterion in criteria:
+            timing = timed(lambda c=criterion, o=other: measured(o, (c,), batch_size), found.device, repeats)
+            rows[name]["criteria"][criterion.name] = {
+                "seconds": timing.median,
+                "ratio": timing.median / plain.median,
+            }
+            yield {"batch size": batch_size, "inputs": len(found.inputs), "formats": rows}
 
 
 def agreement(found: Subject, criteria: tuple[Any, ...], inputs: int) -> Iterator[dict[str, Any]]:

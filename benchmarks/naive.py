@@ -6,7 +6,9 @@ the value. They serve as a yardstick for speed; the tests have oracles of their 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -112,6 +114,48 @@ def nlc(batches: Iterable[Layers]) -> float:
     return sum(known[3] for known in state if known is not None)
 
 
+def lvc(batches: Iterable[Layers], training: Layers, ridge: float = 1e-4) -> float:
+    """Volumes of covariances that grow batch by batch, in units of the training covariances."""
+    state: list[tuple[int, Tensor, Tensor]] = []
+    for layers in batches:
+        for index, a in enumerate(layers):
+            a = a.double()
+            size, mean, cov = len(a), a.mean(0), torch.cov(a.T, correction=0).reshape(a.shape[1], a.shape[1])
+            if len(state) > index:
+                n, old_mean, old_cov = state[index]
+                apart = old_mean - mean
+                total = n + size
+                cov = (n * old_cov + size * cov) / total + n * size * torch.outer(apart, apart) / total**2
+                state[index] = (total, (n * old_mean + size * mean) / total, cov)
+            else:
+                state.append((size, mean, cov))
+    volumes = []
+    for (_, _, cov), of_training in zip(state, training, strict=True):
+        width = len(cov)
+        base = of_training + ridge * of_training.trace() / width * torch.eye(width, dtype=cov.dtype, device=cov.device)
+        volumes.append(float(torch.logdet(base + cov) - torch.logdet(base)) / (width * math.log(2)))
+    return sum(volumes) / len(volumes)
+
+
+def ss(batches: Iterable[Layers]) -> float:
+    """Every input against every earlier one, for every two consecutive layers."""
+    before: list[Layers] = []
+    shown: Layers = []
+    for layers in batches:
+        signs = [a > 0 for a in layers]
+        shown = shown or [
+            torch.zeros(a.shape[1], b.shape[1], dtype=torch.bool, device=a.device) for a, b in pairwise(signs)
+        ]
+        for row in zip(*signs, strict=True):
+            for other in before:
+                for pair, (own, following) in zip(shown, pairwise(zip(row, other, strict=True)), strict=True):
+                    changed = own[0] != own[1]
+                    if int(changed.sum()) == 1:
+                        pair[changed] |= following[0] != following[1]
+            before.append(list(row))
+    return sum(int(pair.sum()) for pair in shown) / sum(pair.numel() for pair in shown)
+
+
 def cc(batches: Iterable[Layers], distance: float = 10) -> float:
     centres: list[list[Tensor]] = []
     for layers in batches:
@@ -129,7 +173,8 @@ def lsc(batches: Iterable[Layers], traces: Tensor, classes: Tensor, found: Calla
         rows = torch.cat(layers, 1)
         for row, label in zip(rows, found(layers), strict=True):
             own = traces[classes == label]
-            score = -torch.logsumexp(-(own - row).square().sum(1) / (2 * 0.2**2), 0)
+            kernel = torch.logsumexp(-(own - row).square().sum(1) / (2 * 0.2**2), 0)
+            score = math.log(len(own)) + 0.5 * own.shape[1] * math.log(2 * math.pi * 0.2**2) - kernel
             buckets.add(float(score) // 10)
     return float(len(buckets))
 
@@ -144,3 +189,63 @@ def dsc(batches: Iterable[Layers], traces: Tensor, classes: Tensor, found: Calla
             nearest = own[to_own.argmin()]
             buckets.add(float(to_own.min() / (others - nearest).norm(dim=1).min()) // 0.1)
     return float(len(buckets))
+
+
+def mdsc(
+    batches: Iterable[Layers],
+    fits: dict[int, tuple[Tensor, Tensor]],
+    found: Callable[[Layers], Tensor],
+) -> float:
+    """With a mean and an inverse covariance for each class."""
+    buckets = set()
+    for layers in batches:
+        rows = torch.cat(layers, 1)
+        for row, label in zip(rows, found(layers), strict=True):
+            mean, inverse = fits[int(label)]
+            apart = row.double() - mean
+            buckets.add(float((apart @ inverse @ apart).sqrt()) // 10)
+    return float(len(buckets))
+
+
+def mdsc_fits(traces: Tensor, classes: Tensor, ridge: float = 1e-2) -> dict[int, tuple[Tensor, Tensor]]:
+    """Per class the mean and the inverse of the regularised covariance, neurons by neurons."""
+    fits = {}
+    for label in classes.unique().tolist():
+        own = traces[classes == label].double()
+        cov = torch.cov(own.T, correction=0)
+        cov.diagonal().add_(ridge * cov.trace() / len(cov))
+        fits[label] = (own.mean(0), torch.linalg.inv(cov))
+    return fits
+
+
+def npc(
+    explained: Iterable[tuple[Layers, Tensor]],
+    abstract: dict[int, list[set[int]]],
+    alpha: float = 0.7,
+    buckets: int = 100,
+) -> float:
+    """Paths as sets of neurons, input by input, from relevance layer by layer and predicted classes."""
+    covered = set()
+    for relevance, predicted in explained:
+        for row, label in enumerate(predicted.tolist()):
+            path = path_of([layer[row] for layer in relevance], alpha)
+            for cluster, other in enumerate(abstract.get(label, [])):
+                alike = len(path & other) / max(1, len(path | other))
+                covered.add((label, cluster, min(int(alike * buckets), buckets - 1)))
+    return len(covered) / (len(abstract) * max(map(len, abstract.values())) * buckets)
+
+
+def path_of(relevance: Layers, alpha: float = 0.7) -> set[int]:
+    """Neurons of one input's path, counted through all layers."""
+    path: set[int] = set()
+    first = 0
+    for layer in relevance:
+        falling, order = layer.double().clamp(min=0).sort(descending=True, stable=True)
+        wanted, reached = alpha * float(falling.sum()), 0.0
+        for value, neuron in zip(falling.tolist(), order.tolist(), strict=True):
+            if value <= 0 or reached >= wanted:
+                break
+            path.add(first + neuron)
+            reached += value
+        first += len(layer)
+    return path

@@ -139,6 +139,17 @@ def _agreement(results: dict[str, Any]) -> str:
     return _table(["criterion", "GPU", "CPU", "relative difference"], rows)
 
 
+def _formats(results: dict[str, Any]) -> str:
+    part = results["formats"]
+    names = list(next(iter(part["formats"].values()))["criteria"])
+    rows = [
+        [kind, f"{row['forward seconds']:.3g}", *(f"{row['criteria'][name]['ratio']:.2f}" for name in names)]
+        for kind, row in part["formats"].items()
+    ]
+    note = f"{part['inputs']:,} inputs at batch {part['batch size']:,}; multiples of each model's own forward pass."
+    return note + "\n\n" + _table(["model", "forward, s", *names], rows)
+
+
 def _scale(results: dict[str, Any], part: str = "scale") -> str:
     found = results[part]
     rows = [
@@ -164,6 +175,7 @@ _MAKERS = {
     "gain": _gain,
     "admit": _admit,
     "states": _states,
+    "formats": _formats,
     "agreement": _agreement,
     "scale": _scale,
     "scale-disk": lambda results: _scale(results, "scale-disk"),

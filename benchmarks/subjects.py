@@ -30,12 +30,17 @@ CRITERIA = (
     nc.DSC(0.1),
     nc.MDSC(10),
 )
+# Needs a relevance pass of its own, for which a part of the training inputs must do.
+PATHS = nc.NPC()
+PATH_TRAINING = 2_000
 # "All in one pass": one setting of each.
 TOGETHER = tuple(criterion for criterion in CRITERIA if criterion.name != "NLC(rule=all)")
 # What has a target at small batches, or is near one; the others are measured at large batches only.
 SMALL_BATCHES = {
     "NC(0.75)", "KMNC(100)", "NBC", "SNAC", "TKNC(10)", "TKNP(50)", "NLC", "NLC(rule=all)", "LVC", "CC(10)",
 }  # fmt: skip
+# One criterion of each kind, for models of other precisions and memory formats.
+FORMATS = {"NC(0.75)", "KMNC(100)", "TKNC(10)", "NLC", "LVC"}
 # One criterion of each way to judge a candidate.
 JUDGING = {"NC(0.75)", "KMNC(100)", "TKNC(10)", "TKNP(50)", "NLC", "LVC", "CC(10)", "SS", "DSC(0.1)"}
 # Admitting one by one is a plain loop for these.
@@ -107,6 +112,15 @@ def calibrated(found: Subject, criteria: tuple[Any, ...], batch_size: int = 1000
         warnings.simplefilter("ignore", nc.CoverageWarning)
         coverage.calibrate(found.training.split(batch_size))
     return coverage.criteria
+
+
+def with_paths(found: Subject) -> Any:
+    """NPC after some training inputs, which count as correctly classified."""
+    coverage = nc.Coverage(found.model, [PATHS])
+    with torch.no_grad():
+        batches = [(part, found.model(part).argmax(1)) for part in found.training[:PATH_TRAINING].split(100)]
+    coverage.calibrate(batches, progress=False)
+    return coverage.criteria[0]
 
 
 def measured(found: Subject, criteria: tuple[Any, ...], batch_size: int, *, recorded: bool = False) -> dict[str, float]:

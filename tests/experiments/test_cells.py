@@ -143,3 +143,22 @@ def test_smaller_scales_say_so(tiny):
     assert (small.test, small.divided, tiny.smaller(1)) == (60, 2, tiny)
     with pytest.raises(InputError, match="divide=0"):
         tiny.smaller(0)
+
+
+def test_only_cells_that_match_are_computed_and_all_are_planned(folder, tiny):
+    compute = Counting()
+    outcome = run_cells(cells(compute), folder, Workbench(tiny), only=["*.1", "cell.0*"])
+    assert compute.calls == [1, 0]
+    assert outcome.not_run == {}
+    assert sorted(folder.plan()[1]) == ["cell.0", "cell.1", "cell.2"]
+    with pytest.raises(InputError, match=r"no cell matches \*.vgg.*; there are cell.0, cell.1, cell.2"):
+        run_cells(cells(compute), folder, Workbench(tiny), only=["*.vgg*"])
+
+
+def test_a_file_another_process_is_writing_is_left_alone(folder, tiny):
+    (folder.path / "cells").mkdir(parents=True)
+    foreign = folder.path / "cells" / "cell.0.json.1.unfinished"
+    foreign.write_text("half of it")
+    run_cells(cells(Counting()), folder, Workbench(tiny))
+    assert foreign.read_text() == "half of it"
+    assert len(dict(folder.results())) == 3

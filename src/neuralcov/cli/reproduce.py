@@ -26,6 +26,10 @@ def reproduce(
     ),
     device: options.Device = "cpu",
     budget: Annotated[float | None, typer.Option(min=0, help="Seconds after which nothing new is started.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Compute only cells of such names, like '*.vgg16_bn.*'; may be repeated."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of every random choice.")] = 0,
     divide: Annotated[int, typer.Option(min=1, help="Divide the numbers of inputs, to try things out.")] = 1,
     report: Annotated[bool, typer.Option(help="Write tables and figures at the end.")] = True,
@@ -42,7 +46,12 @@ def reproduce(
         bench = Workbench(sizes, usable_device(device), seed)
         show = output()
         outcome = run_cells(
-            cells_of(names, sizes), kept, bench, budget=budget, notify=lambda line: show.print(line, highlight=False)
+            cells_of(names, sizes),
+            kept,
+            bench,
+            budget=budget,
+            only=only or (),
+            notify=lambda line: show.print(line, highlight=False),
         )
         _tell(outcome)
         if not report:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import copy
 import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.fx.experimental.optimization import fuse
 
 from neuralcov.core.errors import InputError, MissingExtraError
 from neuralcov.experiments.scales import Scale
@@ -59,12 +59,11 @@ def attack(model: nn.Module, samples: Samples, method: str, scale: Scale, seed: 
     """
     attempts = _attempts(method, scale)
     device = samples.inputs.device
-    # On a GPU, gradients through batch normalisation are far quicker with channels last.
-    copied = _channels_last(model) if device.type == "cuda" else model
-    net = _foolbox().PyTorchModel(copied, bounds=(0, 1), device=device, preprocessing=_preprocessing(samples))
+    quick = _quick(model, device)
+    net = _foolbox().PyTorchModel(quick, bounds=(0, 1), device=device, preprocessing=_preprocessing(samples))
     moved = samples.pixels().clone()
     withstood = torch.arange(len(samples), device=device)
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _without_gradients(copied):
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), _without_gradients(quick):
         torch.manual_seed(seed)
         successes = []
         for attempt, bound in attempts:
@@ -73,10 +72,13 @@ def attack(model: nn.Module, samples: Samples, method: str, scale: Scale, seed: 
                 if len(rows):
                     clean = samples.pixels(rows)
                     _, found, success = attempt(net, clean, samples.labels[rows], epsilons=bound)
+                    # The model itself decides, not the quicker form of it that was attacked.
+                    wrong = _predicted(model, samples.prepare(found.detach())) != samples.labels[rows]
                     # Where it fails, an attack without a bound gives black images: those inputs stay as they are.
-                    kept = torch.ones_like(success) if bound is not None else success
+                    wrong = wrong if bound is not None else wrong & success
+                    kept = torch.ones_like(wrong) if bound is not None else wrong
                     moved[rows] = torch.where(kept[:, None, None, None], found.detach(), clean)
-                    left.append(rows[~success])
+                    left.append(rows[~wrong])
             withstood = torch.cat(left)
             successes.append(1 - len(withstood) / len(samples))
     change = moved - samples.pixels()
@@ -127,10 +129,15 @@ def kept_prediction(model: nn.Module, clean: Samples, attacked: Samples, wanted:
     return replace(clean.take(rows, f"perturbed, {attacked.name}"), inputs=inputs)
 
 
-def _channels_last(model: nn.Module) -> nn.Module:
-    copied: Any = copy.deepcopy(model)  # its type stubs know no memory format
-    moved: nn.Module = copied.to(memory_format=torch.channels_last)
-    return moved
+def _quick(model: nn.Module, device: torch.device) -> nn.Module:
+    """The same function to rounding, with quicker gradients: no batch normalisation, on a GPU channels last."""
+    fused: Any = fuse(model)  # a copy
+    return cast(nn.Module, fused.to(memory_format=torch.channels_last) if device.type == "cuda" else fused)
+
+
+@torch.no_grad()
+def _predicted(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    return cast(torch.Tensor, model(inputs).argmax(1))
 
 
 def _preprocessing(samples: Samples) -> dict[str, Any] | None:

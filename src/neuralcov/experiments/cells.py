@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -117,16 +118,28 @@ def run_cells(
     bench: Workbench,
     *,
     budget: float | None = None,
+    only: Sequence[str] = (),
     notify: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
     """Compute what is missing, lowest rank first, as long as the budget lasts.
 
     A cell that is expected not to fit into what is left is passed over; finished ones are kept, failed ones
     tried again.
+
+    Args:
+        cells: what is planned.
+        folder: where results are kept; several processes may share it if ``only`` gives each its own cells.
+        bench: what every cell is given.
+        budget: seconds.
+        only: patterns, of which the names of cells to compute match one; without any, all are computed.
+        notify: told what is going on.
     """
     folder.add_plan(bench.scale, cells)
+    chosen = [cell for cell in cells if not only or any(fnmatchcase(cell.name, pattern) for pattern in only)]
+    if not chosen:
+        raise InputError(f"no cell matches {' or '.join(only)}; there are {_examples(cells)}")
     outcome, started = Outcome(), time.monotonic()
-    for cell in sorted(cells, key=lambda cell: cell.rank):
+    for cell in sorted(chosen, key=lambda cell: cell.rank):
         before = folder.read(cell.name)
         if before is not None and before["status"] == DONE and before["parameters"] == _plain(cell.parameters):
             outcome.kept.append(cell.name)
@@ -160,7 +173,8 @@ def estimate(name: str, folder: CellFolder) -> float | None:
 def write_json(path: Path, content: Any) -> None:
     """Write plain data so that a reader sees the old file or the new one, never half of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".unfinished")
+    # Processes that share a folder must not write into each other's unfinished files.
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")
     unfinished.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     os.replace(unfinished, path)
 
@@ -188,6 +202,11 @@ def _compute(cell: Cell, folder: CellFolder, bench: Workbench) -> str | None:
         return None
     folder.write(cell, {"status": FAILED, "reason": reason, "seconds": round(time.monotonic() - started, 3), **about})
     return reason
+
+
+def _examples(cells: Sequence[Cell]) -> str:
+    names = sorted(cell.name for cell in cells)
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _plain(parameters: Mapping[str, Any]) -> Any:
