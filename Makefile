@@ -8,12 +8,12 @@ PIP_CONSTRAINT ?= constraints.txt
 export PIP_CONSTRAINT
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test lint types imports unit slow bench clean
+.PHONY: demo test lint types imports shapes unit slow bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/neuralcov demo
 
-test: lint types imports unit
+test: lint types imports shapes unit
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -24,6 +24,10 @@ types: $(VENV)/.installed-dev
 
 imports: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
+
+# The shapes that annotations promise, checked in every call; see conftest.py.
+shapes: $(VENV)/.installed-dev
+	NEURALCOV_SHAPES=1 $(BIN)/python -m pytest -m "not slow" tests/core tests/criteria tests/tap --deselect tests/criteria/test_laws.py
 
 unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow"

@@ -1,6 +1,8 @@
 """Cells are computed once, survive interruption, and are shown as failed or not run where they were."""
 
 import json
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 import pytest
@@ -153,6 +155,20 @@ def test_only_cells_that_match_are_computed_and_all_are_planned(folder, tiny):
     assert sorted(folder.plan()[1]) == ["cell.0", "cell.1", "cell.2"]
     with pytest.raises(InputError, match=r"no cell matches \*.vgg.*; there are cell.0, cell.1, cell.2"):
         run_cells(cells(compute), folder, Workbench(tiny), only=["*.vgg*"])
+
+
+def _plan(path, scale, process):
+    for number in range(100):
+        cell = Cell(f"cell.{process}.{number}", ("test",), Counting(), {}, 1.0, rank=0, kind="k")
+        CellFolder(path).add_plan(scale, [cell])
+
+
+def test_processes_that_plan_at_the_same_time_lose_nothing(folder, tiny):
+    started = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(4, started) as pool:
+        for planned in [pool.submit(_plan, folder.path, tiny, process) for process in range(4)]:
+            planned.result()
+    assert len(folder.plan()[1]) == 400
 
 
 def test_a_file_another_process_is_writing_is_left_alone(folder, tiny):

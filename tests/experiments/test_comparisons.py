@@ -3,7 +3,7 @@
 import pytest
 
 from neuralcov.experiments import paper, tables
-from neuralcov.experiments.comparisons import ALONE, EQUAL, ON_TOP, Comparison
+from neuralcov.experiments.comparisons import ALONE, EQUAL, ON_TOP, Comparison, _copies
 from neuralcov.experiments.ranking import Score, family, ranking
 
 
@@ -92,3 +92,18 @@ def test_the_papers_own_verdict_is_judged_alike():
             if values[network][0] > values[network][1] > values[network][2]
         ]
         assert marked == ["NLC"]
+
+
+def test_runs_that_followed_fewer_criteria_are_compared_in_what_all_followed():
+    def reading(own):
+        return {"inputs": 10, "increase": {"NC(0.5)": 1.0, "LVC": 1.0}, "own": own}
+
+    both, one = {"NC(0.5)": 0.5, "LVC": 0.5}, {"LVC": 0.4}
+    first = {"test": reading(both), "x10": reading(both), "x1": reading(both)}
+    second = {"test": reading(both), "x10": reading(one), "x1": reading(both)}
+    top, alone, fewer = _copies("diversity-image", "net", "noise", ("x10", "x1"), [first, second])
+    assert list(top.runs) == ["NC(0.5)", "LVC"]
+    assert list(alone.runs) == ["LVC"]
+    assert list(fewer.runs) == ["NC(0.5)"]
+    assert fewer.suites == ("test", "x1")
+    assert len(fewer.runs["NC(0.5)"]) == 2

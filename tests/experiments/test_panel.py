@@ -91,3 +91,9 @@ def test_beyond_the_given_number_only_criteria_that_can_fall_go_on(subject):
     assert set(many["increase"]) == set(few["increase"])
     whole = panel.measure(subject.test.batches(40))[-1]
     assert many["own"]["LVC"] == pytest.approx(whole["own"]["LVC"])
+
+
+def test_a_suite_of_exactly_the_given_number_is_followed_to_its_end(subject):
+    panel = Panel.calibrated(subject.model, settings(), subject.train.batches(40))
+    (reading,) = panel.measure(subject.test.batches(40), alone=len(subject.test))
+    assert list(reading["own"]) == list(panel.names)

@@ -25,6 +25,8 @@ _PRODUCT_ERROR = 2.0**-16
 _BLOCK = {"cpu": 1 << 22}
 _BLOCK_ELSEWHERE = 1 << 27
 _QUERY_ELEMENTS = 1 << 28
+# On a GPU a number of a query takes a float32 and three bfloat16, and all queries together this part of the memory.
+_QUERY_BYTES, _QUERY_SHARE = 10, 16
 
 Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
@@ -53,9 +55,15 @@ class Corpus:
         return apart_from[:, None] == self.classes[numbers.to(self.classes.device, non_blocking=True)]
 
 
-def queries_at_once(width: int) -> int:
-    """How many queries of a width are searched for together, by the memory their operands take."""
-    return max(1, _QUERY_ELEMENTS // width)
+def queries_at_once(width: int, device: torch.device) -> int:
+    """How many queries of a width are searched for together, by the memory their operands take.
+
+    The more at once, the less often all rows are read.
+    """
+    elements = _QUERY_ELEMENTS
+    if device.type == "cuda":
+        elements = torch.cuda.get_device_properties(device).total_memory // (_QUERY_SHARE * _QUERY_BYTES)
+    return max(1, elements // width)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +87,7 @@ def nearest(
     Returns:
         Numbers on the CPU, -1 where no row counts, and distances, infinite there.
     """
-    step = queries_at_once(queries.shape[1])
+    step = queries_at_once(queries.shape[1], queries.device)
     parts = []
     for start in range(0, len(queries), step):
         some = queries[start : start + step]

@@ -21,8 +21,8 @@ class Ranges(Record):
     A neuron no input has reached (a time step past every input's end) has ``low > high``.
     """
 
-    low: tuple[Float[Tensor, "layers width"], ...]
-    high: tuple[Float[Tensor, "layers width"], ...]
+    low: tuple[Float[Tensor, "_layers _width"], ...]
+    high: tuple[Float[Tensor, "_layers _width"], ...]
 
     @classmethod
     def empty(cls, layout: Layout) -> Ranges:

@@ -25,8 +25,8 @@ class Sample(Record):
     """
 
     seen: int
-    values: tuple[Float[Tensor, "slots layers width"], ...]
-    counted: tuple[Bool[Tensor, "slots layers"], ...]
+    values: tuple[Float[Tensor, "slots _layers _width"], ...]
+    counted: tuple[Bool[Tensor, "slots _layers"], ...]
 
     @classmethod
     def empty(cls, layout: Layout) -> Sample:

@@ -1,4 +1,4 @@
-"""Shapes in types: ``Float[Tensor, "batch neurons"]``, checked in the tests, free at run time.
+"""Shapes in types: ``Float[Tensor, "batch neurons"]``, checked by ``make shapes``, free at run time.
 
 jaxtyping is a development dependency. Where it is absent an annotation such as
 ``Float[Tensor, "batch"]`` simply means ``Tensor``.

@@ -24,7 +24,7 @@ class Ticks(State):
     shape is ``(layers, width)``.
     """
 
-    covered: tuple[Bool[Tensor, "layers width ..."], ...]
+    covered: tuple[Bool[Tensor, "_layers _width ..."], ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from neuralcov.core import checks
 from neuralcov.core.activations import Stack
 from neuralcov.core.ranges import Ranges
 from neuralcov.core.reference import Reference
-from neuralcov.core.shapes import Int
+from neuralcov.core.shapes import Shaped
 from neuralcov.core.slots import SlotCriterion
 
 
@@ -58,7 +58,7 @@ class KMNC(SlotCriterion):
         """Keep the ranges."""
         return replace(self, fitted=reference.ranges)
 
-    def hits(self, stack: Stack, group: int) -> Int[Tensor, "batch layers width"]:
+    def hits(self, stack: Stack, group: int) -> Shaped[Tensor, "batch layers width"]:
         """One more than the section each output falls into, 0 for none."""
         ranges: Ranges = self.require_fitted()
         low, high = ranges.low[group], ranges.high[group]

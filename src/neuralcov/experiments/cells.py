@@ -7,6 +7,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -14,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from neuralcov.core.errors import InputError, NeuralcovError
+from neuralcov.core.locks import lock_file
 from neuralcov.experiments.scales import Scale, scale_from_json
 from neuralcov.experiments.workbench import Workbench
 
@@ -80,14 +82,23 @@ class CellFolder:
 
     def add_plan(self, scale: Scale, cells: Sequence[Cell]) -> None:
         """Put cells on the plan; results of another scale are refused."""
-        planned: dict[str, Any] = {}
-        if (self.path / "plan.json").is_file():
-            before, planned = self.plan()
-            difference = scale.differs(before)
-            if difference is not None:
-                raise InputError(f"{self.path}: holds results of another scale, {difference}; choose another --output")
-        planned |= {cell.name: cell.description() for cell in cells}
-        write_json(self.path / "plan.json", {"scale": scale.to_json(), "cells": planned})
+        with self._alone():
+            planned: dict[str, Any] = {}
+            if (self.path / "plan.json").is_file():
+                before, planned = self.plan()
+                difference = scale.differs(before)
+                if difference is not None:
+                    raise InputError(
+                        f"{self.path}: holds results of another scale, {difference}; choose another --output"
+                    )
+            planned |= {cell.name: cell.description() for cell in cells}
+            write_json(self.path / "plan.json", {"scale": scale.to_json(), "cells": planned})
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Keep other processes from changing the plan meanwhile: what one adds, another would overwrite."""
+        with lock_file(self.path / ".lock", wait=True) or nullcontext():
+            yield
 
     def read(self, name: str) -> dict[str, Any] | None:
         """What a cell gave, or ``None``."""

@@ -117,9 +117,10 @@ def _reading(result: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
 def _compare(
     experiment: str, subject: str, label: str, basis: str, suites: Sequence[str], runs: Sequence[Mapping[str, Any]]
 ) -> Comparison:
-    """From readings by run and suite."""
+    """From readings by run and suite, of criteria that every run followed through every suite."""
     key = _KEYS[basis]
-    names = [n for n in runs[0][suites[0]][key] if all(n in runs[0][s][key] for s in suites if s != NOTHING)]
+    measured = [run[suite][key] for run in runs for suite in suites if suite != NOTHING]
+    names = [name for name in measured[0] if all(name in values for values in measured)]
     values = {name: [[0.0 if s == NOTHING else run[s][key][name] for s in suites] for run in runs] for name in names}
     sizes = tuple(0 if suite == NOTHING else runs[0][suite]["inputs"] for suite in suites)
     return Comparison(experiment, subject, label, basis, tuple(suites), sizes, values)

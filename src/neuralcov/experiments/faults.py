@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from neuralcov.experiments.attacks import CW_CONSTANT
 from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.diversity_image import test_cell
 from neuralcov.experiments.scales import Scale
@@ -58,7 +59,7 @@ def _cells(network: str, scale: Scale) -> list[Cell]:
                     name=f"{name}.{network}.{method}",
                     experiments=(name,),
                     compute=compute,
-                    parameters={"network": network, "method": method},
+                    parameters={"network": network, "method": method, **({} if pgd else {"constant": CW_CONSTANT})},
                     work=inputs * (1 + _STEP * steps),
                     rank=(_PGD_RANKS if pgd else _CW_RANKS)[number],
                     kind=f"attack {network}",
@@ -67,19 +68,19 @@ def _cells(network: str, scale: Scale) -> list[Cell]:
     return cells
 
 
-def attacked_training(bench: Workbench, network: str, method: str) -> dict[str, Any]:
+def attacked_training(bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT) -> dict[str, Any]:
     """Attacked training inputs."""
-    return _attacked(bench, network, "train", method)
+    return _attacked(bench, network, "train", method, constant)
 
 
-def attacked_test(bench: Workbench, network: str, method: str) -> dict[str, Any]:
+def attacked_test(bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT) -> dict[str, Any]:
     """Attacked test inputs."""
-    return _attacked(bench, network, "test", method)
+    return _attacked(bench, network, "test", method, constant)
 
 
-def _attacked(bench: Workbench, network: str, split: str, method: str) -> dict[str, Any]:
+def _attacked(bench: Workbench, network: str, split: str, method: str, constant: float) -> dict[str, Any]:
     panel = image_panel(bench, network)
-    found = attacked(bench, network, split, method)
+    found = attacked(bench, network, split, method, constant)
     return {
         "suites": {method: panel.measure(found.samples.batches(bench.scale.batch))},
         "attack": found.to_json(),
@@ -87,10 +88,10 @@ def _attacked(bench: Workbench, network: str, split: str, method: str) -> dict[s
     }
 
 
-def kept_predictions(bench: Workbench, network: str, method: str) -> dict[str, Any]:
+def kept_predictions(bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT) -> dict[str, Any]:
     """Perturbed test inputs that keep their prediction."""
     subject, panel = image_subject(bench, network), image_panel(bench, network)
-    found = perturbed(bench, network, method)
+    found = perturbed(bench, network, method, constant)
     return {
         "suites": {f"AP {method}": panel.measure(found.batches(bench.scale.batch))},
         "accuracy": _accuracy(subject.model, found),

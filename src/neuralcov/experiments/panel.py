@@ -132,13 +132,13 @@ class Panel:
         top, own = self.on_top(), self.empty()
         readings, seen = [], 0
         for batch in self.run(batches):
+            if alone is not None and seen >= alone:
+                own.keep(lambda criterion: NEVER_FALLS not in criterion.promises)
             top.observe(batch)
             own.observe(batch)
             seen += batch.size
             if seen in marks:
                 readings.append(self._read(top, own, seen))
-            if alone is not None and seen >= alone:
-                own.keep(lambda criterion: NEVER_FALLS not in criterion.promises)
         if not readings or readings[-1]["inputs"] != seen:
             readings.append(self._read(top, own, seen))
         return readings

@@ -61,35 +61,38 @@ def _ranking(standings: Sequence[Standing]) -> Any:
 def _noise(found: Sequence[Comparison]) -> Any:
     """Noisy copies against the test suite, criterion by criterion."""
     chosen = [c for c in found if c.experiment == "diversity-image" and c.basis == ON_TOP and len(c.suites) == 3]
-    return _differences(chosen, 1, 0, "noisy copies")
+    return _differences(chosen, " > ".join(chosen[0].suites) if chosen else "", "noisy copies")
 
 
 def _faults(found: Sequence[Comparison]) -> Any:
     """The test suite against attacked inputs, criterion by criterion."""
     chosen = [c for c in found if c.experiment == "faults" and c.basis == ON_TOP and "NLC" in c.runs]
-    return _differences(chosen, 1, 0, "the test suite")
+    return _differences(chosen, "attacked > test", "the test suite")
 
 
-def _differences(chosen: Sequence[Comparison], low: int, high: int, what: str) -> Any:
+def _differences(chosen: Sequence[Comparison], order: str, what: str) -> Any:
     """By how much the suite that should come second exceeds the first: left of the line is right."""
     subjects = list(dict.fromkeys(c.subject for c in chosen))
     if not chosen:
         return None
-    figure, axes = subplots(5.5 * len(subjects), 7, len(subjects))
+    labels = list(dict.fromkeys(comparison.label for comparison in chosen))
+    longest = max(chosen, key=lambda comparison: len(comparison.runs))
+    names = list(dict.fromkeys([*longest.runs, *(name for comparison in chosen for name in comparison.runs)]))
+    figure, axes = subplots(5.5 * len(subjects), 7 + 0.2 * len(labels), len(subjects))
     for axis, subject in zip(axes[0], subjects, strict=True):
-        names: list[str] = []
         for comparison in (c for c in chosen if c.subject == subject):
-            names = list(comparison.runs)
-            means = [comparison.means(name) for name in names]
-            apart = [_apart(values[low], values[high]) for values in means]
-            axis.plot(apart, range(len(names)), "o", markersize=5, alpha=0.7, label=comparison.label)
+            means = [comparison.means(name) for name in comparison.runs]
+            apart = [_apart(values[1], values[0]) for values in means]
+            places, colour = [names.index(name) for name in comparison.runs], f"C{labels.index(comparison.label)}"
+            axis.plot(apart, places, "o", markersize=5, alpha=0.7, color=colour, label=comparison.label)
         axis.set_yticks(range(len(names)), names, fontsize=7)
         axis.invert_yaxis()
         axis.axvline(0.0, color="black", linewidth=0.8)
-        order = " > ".join(chosen[0].suites)
         axis.set(title=f"{subject}: {order}", xlim=(-1.05, 1.05), xlabel=f"excess of {what}: (b - a) / (|a| + |b|)")
-        axis.legend(fontsize=7)
         axis.grid(alpha=0.3)
+    # One legend for all, below: beside the points it would hide some.
+    shown = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=4, fontsize=8)
     return figure
 
 
@@ -134,7 +137,7 @@ def _time(cells: dict[str, Any]) -> Any:
         places = [place + 0.35 * number for place in range(len(names))]
         axis.barh(places, heights, height=0.33, label=f"batch {size}")
     axis.set_yticks(range(len(names)), names, fontsize=8)
-    axis.set(xscale="log", xlabel=f"seconds, best run ({PLAIN}: the forward pass)")
+    axis.set(xlabel=f"seconds, best run ({PLAIN}: the forward pass)")
     axis.legend(fontsize=8)
     return figure
 

@@ -13,7 +13,7 @@ from torch import nn
 from neuralcov import zoo
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import DataError
-from neuralcov.experiments.attacks import Attacked, attack, kept_prediction
+from neuralcov.experiments.attacks import CW_CONSTANT, Attacked, attack, kept_prediction
 from neuralcov.experiments.panel import Panel
 from neuralcov.experiments.settings import path_settings, table_settings
 from neuralcov.experiments.workbench import Workbench
@@ -98,7 +98,7 @@ def activations_of_test(bench: Workbench, network: str) -> Activations:
     return bench.once(("test", network), lambda: panel.keep(subject.test.batches(bench.scale.batch)))
 
 
-def attacked(bench: Workbench, network: str, split: str, method: str) -> Attacked:
+def attacked(bench: Workbench, network: str, split: str, method: str, constant: float = CW_CONSTANT) -> Attacked:
     """Attacked training or test inputs."""
     subject, scale = image_subject(bench, network), bench.scale
 
@@ -106,22 +106,22 @@ def attacked(bench: Workbench, network: str, split: str, method: str) -> Attacke
         count = scale.attacked if method == "PGD" else scale.cw_inputs
         samples = subject.train if split == "train" else subject.test
         chosen = _some(bench, samples, count, ATTACK_ROWS)
-        return attack(subject.model, chosen, method, scale, bench.seed)
+        return attack(subject.model, chosen, method, scale, bench.seed, constant=constant)
 
-    return bench.once(("attacked", network, split, method), make)
+    return bench.once(("attacked", network, split, method, constant), make)
 
 
-def perturbed(bench: Workbench, network: str, method: str) -> zoo.Samples:
+def perturbed(bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT) -> zoo.Samples:
     """Test inputs moved toward an attack that keep their prediction."""
     subject, scale = image_subject(bench, network), bench.scale
 
     def make() -> zoo.Samples:
         # A few more than wanted, since some flip under the slightest push.
         chosen = _some(bench, subject.test, scale.perturbed + scale.perturbed // 5, PERTURBED_ROWS)
-        moved = attack(subject.model, chosen, method, scale, bench.seed)
+        moved = attack(subject.model, chosen, method, scale, bench.seed, constant=constant)
         return kept_prediction(subject.model, chosen, moved.samples, scale.perturbed)
 
-    return bench.once(("perturbed", network, method), make)
+    return bench.once(("perturbed", network, method, constant), make)
 
 
 def _some(bench: Workbench, samples: zoo.Samples, count: int, number: int) -> zoo.Samples:

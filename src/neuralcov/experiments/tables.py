@@ -109,11 +109,13 @@ def agreement(comparison: Comparison) -> str:
 
 
 def verdict_table(found: Sequence[Comparison]) -> str:
-    """Several orders on one network side by side, verdicts only."""
-    names = list(dict.fromkeys(name for comparison in found for name in comparison.runs))
-    header = ["criterion", *(c.label for c in found)]
-    rows = [[n, *(_verdict(c, n) if n in c.runs else "–" for c in found)] for n in names]
-    return markdown(header, rows)
+    """Several orders on one network side by side, verdicts only; those of one label, on other criteria, as one."""
+    most_first = sorted(found, key=lambda comparison: -len(comparison.runs))
+    names = dict.fromkeys(name for comparison in most_first for name in comparison.runs)
+    labels = dict.fromkeys(comparison.label for comparison in found)
+    verdicts = {(c.label, name): _verdict(c, name) for c in found for name in c.runs}
+    rows = [[name, *(verdicts.get((label, name), "–") for label in labels)] for name in names]
+    return markdown(["criterion", *labels], rows)
 
 
 def _verdict(comparison: Comparison, name: str) -> str:

@@ -14,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from neuralcov.core.errors import CampaignError
+from neuralcov.core.locks import lock_file
 from neuralcov.coverage import Coverage
 from neuralcov.fuzz.log import Log
 
@@ -97,15 +98,8 @@ class CampaignFolder:
     def lock(self) -> None:
         """Keep other processes from going on with the same campaign; a kill frees it again."""
         try:
-            import fcntl
-        except ImportError:  # no such thing on this system
-            return
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = (self.path / "lock").open("wb")
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock = lock_file(self.path / "lock", wait=False)
         except OSError as error:
-            self.unlock()
             raise CampaignError(f"{self.path}: another process is at work on this campaign; wait for it") from error
 
     def unlock(self) -> None:

@@ -166,16 +166,20 @@ class _Training:
     def run(self, report: Callable[[Report], None]) -> dict[str, float]:
         if self.checkpoint.exists():
             self._restore()
-        judged = 0
+        judged = self._due()
         while self.epoch < self.epochs and self.clock.progress < 1:
             loss = self._one_epoch()
             self.epoch += 1
-            due = int(self.clock.progress * _JUDGEMENTS) if isinstance(self.task, Generation) else self.epoch
+            due = self._due()
             results = self.task.evaluate(final=False) if due > judged and self.clock.progress < 1 else {}
             judged = due
             report(Report(self.epoch, self.epochs, self.clock.progress, float(loss), results, self.clock.elapsed))
             self._save()
         return self.task.evaluate(final=True)
+
+    def _due(self) -> int:
+        """How many judgements there should have been by now."""
+        return int(self.clock.progress * _JUDGEMENTS) if isinstance(self.task, Generation) else self.epoch
 
     def _one_epoch(self) -> Tensor:
         torch.manual_seed(self.settings.seed * 1_000_003 + self.epoch + 1)
