@@ -73,6 +73,23 @@ for rule in ("growing", "all"):
             assert ours.count.tolist() == theirs.moments.count.tolist()
             if rule == "growing":
                 torch.testing.assert_close(found, theirs.spread)
+
+import neuralcov.core.signs as signs
+for widths in ({"a": 3, "b": 70, "c": 2}, {"a": 9, "b": 1, "c": 200, "d": 4}):
+    def suite(size):
+        rows = {n: torch.randn(size, w, generator=generator).round() for n, w in widths.items()}
+        return nc.Activations(rows, present={"b": torch.arange(size) % 7 > 0})
+    first, second, third = suite(40), suite(30), suite(1)
+    criterion, values = nc.SS(), []
+    for kernels in (False, True):
+        signs.usable = lambda device, kernels=kernels: kernels
+        state = criterion.observe(criterion.observe(criterion.init(first.layout), first), second)
+        other = criterion.observe(criterion.init(first.layout), third)
+        for one in (state, criterion.merge(other, state), criterion.merge(state, other)):
+            values.append([torch.cat([p.keys, p.every, p.some], 1) for p in one.pairs] + [p.shown for p in one.pairs])
+            assert sum(int(p.count_shown()) for p in one.pairs) > 0
+    for plain, fast in zip(values[:3], values[3:]):
+        assert all(torch.equal(a, b) for a, b in zip(plain, fast))
 print("kernels agree")
 """
 

@@ -117,3 +117,42 @@ def find_flipped(
         signs.shape[1], STEPS=steps, BLOCK=256,
     )  # fmt: skip
     return at, found.view(torch.bool)
+
+
+def absorb_rows(
+    groups: Int[Tensor, "batch"],
+    every_of: Int[Tensor, "batch words"],
+    some_of: Int[Tensor, "batch words"],
+    every: Int[Tensor, "groups words"],
+    some: Int[Tensor, "groups words"],
+) -> None:
+    """AND and OR the bits of each input into those of its group, in place."""
+    kernels = importlib.import_module("neuralcov.core.triton_kernels")
+    size = every.shape[1]
+    wide = min(64, 1 << max(0, size - 1).bit_length())
+    kernels.absorb_rows[(len(groups), -(-size // wide))](groups, every_of, some_of, every, some, size, BLOCK=wide)
+
+
+def mark_shown(
+    found: Bool[Tensor, "batch width"],
+    at: Int[Tensor, "batch width"],
+    table: Int[Tensor, "entries 2"],
+    keys: Int[Tensor, "batch 2"],
+    words: Int[Tensor, "width 2"],
+    signs: Bool[Tensor, "batch width"],
+    group_of_input: Int[Tensor, "batch"],
+    group_of_entry: Int[Tensor, "entries"],
+    every: Int[Tensor, "groups words"],
+    some: Int[Tensor, "groups words"],
+    shown: Int[Tensor, "width words"],
+) -> None:
+    """Add to ``shown`` the bits in which each input's group differs from the one with a neuron flipped, in place.
+
+    ``found`` and ``at`` are what :func:`find_flipped` gave; see :mod:`neuralcov.core.signs`.
+    """
+    kernels = importlib.import_module("neuralcov.core.triton_kernels")
+    grid = (len(keys), -(-signs.shape[1] // 64))
+    kernels.mark_shown[grid](
+        found.view(torch.int8), at, table, keys, words, signs.contiguous().view(torch.int8), group_of_input,
+        group_of_entry, every, some, shown, signs.shape[1], every.shape[1], BLOCK=64,
+    )  # fmt: skip

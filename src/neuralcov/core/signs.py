@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.bits import count_bits, pack, unpack, words_for
-from neuralcov.core.kernels import find_flipped, usable
+from neuralcov.core.kernels import absorb_rows, find_flipped, mark_shown, usable
 from neuralcov.core.keys import lexical_order, neuron_words
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Int
@@ -114,8 +114,8 @@ class Absorption:
         """The pair of layers with the offer taken in."""
         if groups == len(self._table):
             # Every input has a group of its own, which is how wide layers are: nothing to bring together.
-            place, where = None, torch.empty_like(self._order)
-            where[self._order] = torch.arange(groups, device=where.device)
+            place, where = torch.arange(groups, device=self._order.device), torch.empty_like(self._order)
+            where[self._order] = place
             keys = self._table
             every, some = (
                 torch.cat([old, new])[self._order]
@@ -128,16 +128,29 @@ class Absorption:
             keys = self._table.new_empty(groups + 1, 2)
             keys[place] = self._table
             every, some = self._combined(where, groups)
-        shown = self._pairs.shown
-        if matches:
-            row, neuron = positions(self._found, matches)
-            at = self._at[row, neuron]
-            one, other = where[len(self._pairs.keys) :][row], at if place is None else place[at]
-            differs = (some[one] | some[other]) & ~(every[one] & every[other])
-            # Look-ups compare first words only; the second settles it.
-            same = (self._table[at, 1] == self._offer.wanted(row, neuron)[:, 1])[:, None]
-            shown = shown | _gathered(differs * same, neuron, self._pairs)
+        shown = self._shown(place, where[len(self._pairs.keys) :], every, some, matches)
         return SignPairs(keys[:groups], every[:groups], some[:groups], shown, self._pairs.next_width)
+
+    def _shown(
+        self, place: Int[Tensor, "entries"], own: Int[Tensor, "batch"], every: Tensor, some: Tensor, matches: int
+    ) -> Int[Tensor, "width words"]:
+        """The pairs shown now, told the groups of table entries and of offers."""
+        before, offer = self._pairs.shown, self._offer
+        if not matches:
+            return before
+        if usable(before.device):
+            shown = before.clone()
+            mark_shown(
+                self._found, self._at, self._table, offer.keys, offer.words, offer.signs, own, place, every, some, shown
+            )
+            return shown
+        row, neuron = positions(self._found, matches)
+        at = self._at[row, neuron]
+        one, other = own[row], place[at]
+        differs = (some[one] | some[other]) & ~(every[one] & every[other])
+        # Look-ups compare first words only; the second settles it.
+        same = (self._table[at, 1] == offer.wanted(row, neuron)[:, 1])[:, None]
+        return before | _gathered(differs * same, neuron, self._pairs)
 
     def _combined(self, where: Tensor, groups: int) -> tuple[Tensor, Tensor]:
         """AND and OR per group; row ``groups`` takes what does not count."""
@@ -147,6 +160,9 @@ class Absorption:
         every = torch.full((groups + 1, words), -1, dtype=torch.int64, device=where.device)
         some = torch.zeros_like(every)
         every[old], some[old] = pairs.every, pairs.some
+        if usable(where.device):
+            absorb_rows(new, offer.every, offer.some, every, some)
+            return every, some
         # Offers of one group are first brought together at the first of them; all then write the same.
         rows = torch.arange(len(new), device=where.device)
         first = torch.full((groups + 1,), len(new), device=where.device).scatter_reduce(0, new, rows, "amin")[new]

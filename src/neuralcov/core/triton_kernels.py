@@ -221,3 +221,52 @@ def find_flipped(table, entries, keys, words, signs, valid, at, found, width, ST
     match = there & (tl.load(table + 2 * low.to(tl.int64), mask=there, other=0) == wanted) & (tl.load(valid + row) != 0)
     tl.store(at + row * width + neuron, tl.where(there, low, 0), mask=inside)
     tl.store(found + row * width + neuron, match.to(tl.int8), mask=inside)
+
+
+@triton.jit
+def mark_shown(
+    found,
+    at,
+    table,
+    keys,
+    words,
+    signs,
+    group_of_input,
+    group_of_entry,
+    every,
+    some,
+    shown,
+    width,
+    size,
+    BLOCK: tl.constexpr,
+):
+    """Of one input and some neurons: what differs from the group with that neuron flipped, where there is one."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    neuron = part.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    cell = row * width + neuron
+    hit = tl.load(found + cell, mask=neuron < width, other=0) != 0
+    if tl.sum(hit.to(tl.int32)) > 0:
+        entry = tl.load(at + cell, mask=hit, other=0).to(tl.int64)
+        word = tl.load(words + 2 * neuron + 1, mask=hit, other=0)
+        positive = tl.load(signs + cell, mask=hit, other=0) != 0
+        wanted = tl.load(keys + 2 * row + 1) + tl.where(positive, -word, word)
+        # Entries were looked up by their first words; the second settles it.
+        hit = hit & (tl.load(table + 2 * entry + 1, mask=hit, other=0) == wanted)
+        one = tl.load(group_of_input + row) * size
+        other = tl.load(group_of_entry + entry, mask=hit, other=0) * size
+        for place in range(size):
+            any_of = tl.load(some + one + place) | tl.load(some + other + place, mask=hit, other=0)
+            all_of = tl.load(every + one + place) & tl.load(every + other + place, mask=hit, other=0)
+            differs = any_of & ~all_of
+            tl.atomic_or(shown + neuron * size + place, differs, mask=hit & (differs != 0))
+
+
+@triton.jit
+def absorb_rows(group_of_input, every_of, some_of, every, some, size, BLOCK: tl.constexpr):
+    """Of one input: AND and OR of its bits into those of its group."""
+    row, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    place = part * BLOCK + tl.arange(0, BLOCK)
+    inside = place < size
+    target = tl.load(group_of_input + row) * size + place
+    tl.atomic_and(every + target, tl.load(every_of + row * size + place, mask=inside, other=0), mask=inside)
+    tl.atomic_or(some + target, tl.load(some_of + row * size + place, mask=inside, other=0), mask=inside)
