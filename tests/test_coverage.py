@@ -146,7 +146,13 @@ def test_commit_none(net, inputs):
 
 
 @pytest.mark.parametrize(
-    ("keep", "message"), [([True], "a mask of 10 inputs"), ([11], "names input 11"), ([0.5], "a mask or indices")]
+    ("keep", "message"),
+    [
+        ([True], "a mask of 10 inputs"),
+        ([11], "names input 11"),
+        ([-1, 3], "names input -1"),
+        ([0.5], "a mask or indices"),
+    ],
 )
 def test_commit_of_something_else(net, inputs, keep, message):
     proposal = nc.Coverage(net, CRITERIA).propose(inputs[:10])

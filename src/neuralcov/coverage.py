@@ -19,13 +19,13 @@ from neuralcov.core.errors import (
     CoverageWarning,
     InputError,
     MismatchError,
-    StaleProposalError,
     StateFileError,
 )
 from neuralcov.core.layout import Layout
 from neuralcov.core.ledger import AnyCriterion, Finding, LayerRow, Ledger, States
 from neuralcov.core.reference import Reference
 from neuralcov.progress import tracked
+from neuralcov.proposal import Proposal
 from neuralcov.recorder import Recorder
 from neuralcov.store import (
     AnyPath,
@@ -564,44 +564,6 @@ class Coverage:
             if key not in self._warned:
                 self._warned.add(key)
                 warnings.warn(str(finding), CoverageWarning, stacklevel=3)
-
-
-class Proposal:
-    """Inputs judged but not yet observed.
-
-    ``gain`` holds, by criterion, how far each input alone would move the value.
-    """
-
-    def __init__(self, ledger: Ledger, batch: Activations, gain: dict[str, Tensor]) -> None:
-        self.gain = gain
-        self._ledger = ledger
-        self._batch = batch
-        self._version = ledger.version
-
-    def commit(self, keep: Any = None) -> None:
-        """Observe the kept inputs one by one, in order; all by default.
-
-        Args:
-            keep: a mask over the inputs or their indices.
-        """
-        if self._ledger.version != self._version:
-            raise StaleProposalError("the coverage has changed since this proposal was made: propose again")
-        kept = self._batch if keep is None else self._batch.take(self._rows(keep))
-        self._ledger.observe_one_by_one(kept)
-
-    def _rows(self, keep: Any) -> Tensor:
-        rows = torch.as_tensor(keep)
-        if rows.dtype == torch.bool:
-            if rows.shape != (self._batch.size,):
-                raise InputError(f"keep of shape {tuple(rows.shape)}: expected a mask of {self._batch.size} inputs")
-            return rows
-        if rows.numel() == 0:
-            return rows.long()
-        if rows.dim() != 1 or rows.is_floating_point() or rows.is_complex():
-            raise InputError(f"keep of type {rows.dtype} and shape {tuple(rows.shape)}: expected a mask or indices")
-        if int(rows.min()) < 0 or int(rows.max()) >= self._batch.size:
-            raise InputError(f"keep names input {int(rows.max())}, but the proposal has {self._batch.size} inputs")
-        return rows
 
 
 def _refuse_other_calibration(name: str, ours: str | None, theirs: str | None, what: str) -> None:
