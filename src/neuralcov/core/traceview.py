@@ -94,7 +94,8 @@ class TraceView:
             return torch.full((batch.size,), EVERYONE)
         classes = batch.predictions if self.by == "predicted" else batch.labels
         assert classes is not None
-        return classes.cpu()
+        # Fetched once for all criteria: each time, the device is waited for.
+        return batch.memo(("classes on the host", self.by), classes.cpu)
 
     def _classes(self) -> Tensor:
         if self.by is None:

@@ -39,10 +39,8 @@ def to_neurons(
     if channels_first is None:
         # A module of another kind, chosen by name: an image-like output has its features on axis 1.
         channels_first = output.dim() >= 4
-    if channels_first and not folded and mask is None and not total:
-        average = _fast_average(batch_first)
-        if average is not None:
-            return average
+    if channels_first and not folded and mask is None and not total and batch_first.dim() > 2:
+        return _space_average(batch_first)
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
     features_last = batch_first.movedim(axis, -1)
     if total:
@@ -70,7 +68,7 @@ def _batch_first(output: Tensor, size: int, kind: Kind, layer: str) -> tuple[Ten
 
 def _average(output: Tensor, mask: Tensor | None) -> Tensor:
     """Mean over all axes between the first and the last, as float32, or float64 if it was that."""
-    dtype = torch.float64 if output.dtype == torch.float64 else torch.float32
+    dtype = _wide(output)
     if output.dim() == 2:
         return output.detach().to(dtype, copy=True)
     if mask is not None and output.dim() == 3 and output.shape[1] == mask.shape[1]:
@@ -82,13 +80,18 @@ def _average(output: Tensor, mask: Tensor | None) -> Tensor:
     return output.detach().mean(dim=tuple(range(1, output.dim() - 1)), dtype=dtype)
 
 
-def _fast_average(output: Tensor) -> Tensor | None:
-    """The average over space of a large image-like output laid out channel by channel, where a kernel serves.
+def _space_average(output: Tensor) -> Tensor:
+    """The average over space of an image-like output; a large one laid out channel by channel has its own kernel.
 
     PyTorch's own reduction of many rows of 4 to 64 numbers, which late feature maps are, reaches a fraction of
     the speed of memory.
     """
-    large = output.dim() >= 3 and output.numel() >= _LARGE and output.dtype in _FAST_TYPES
-    if not (large and usable(output.device) and output.is_contiguous()):
-        return None
-    return row_means(output.detach().flatten(2))
+    plain = output.detach() if output.requires_grad else output
+    large = output.numel() >= _LARGE and output.dtype in _FAST_TYPES
+    if large and usable(output.device) and output.is_contiguous():
+        return row_means(plain.flatten(2))
+    return plain.mean(dim=tuple(range(2, output.dim())), dtype=_wide(output))
+
+
+def _wide(output: Tensor) -> torch.dtype:
+    return torch.float64 if output.dtype == torch.float64 else torch.float32
