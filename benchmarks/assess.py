@@ -172,11 +172,16 @@ def formats(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats:
         name = str(precision).removeprefix("torch.") + (", channels last" if layout is torch.channels_last else "")
         rows[name] = {"forward seconds": plain.median, "criteria": {}}
         for criterion in criteria:
-            timing = timed(lambda c=criterion, o=other: measured(o, (c,), batch_size), found.device, repeats)
-            rows[name]["criteria"][criterion.name] = {
-                "seconds": timing.median,
-                "ratio": timing.median / plain.median,
-            }
+
+            def run(recorded: bool, criterion: Any = criterion, other: Subject = other) -> object:
+                return measured(other, (criterion,), batch_size, recorded=recorded)
+
+            timing = timed(lambda run=run: run(False), found.device, repeats)
+            row = {"seconds": timing.median, "ratio": timing.median / plain.median}
+            if found.device.type == "cuda":
+                recorded = timed(lambda run=run: run(True), found.device, repeats)
+                row["recorded ratio"] = recorded.median / plain.median
+            rows[name]["criteria"][criterion.name] = row
             yield {"batch size": batch_size, "inputs": len(found.inputs), "formats": rows}
 
 

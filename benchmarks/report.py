@@ -143,11 +143,19 @@ def _formats(results: dict[str, Any]) -> str:
     part = results["formats"]
     names = list(next(iter(part["formats"].values()))["criteria"])
     rows = [
-        [kind, f"{row['forward seconds']:.3g}", *(f"{row['criteria'][name]['ratio']:.2f}" for name in names)]
+        [kind, f"{row['forward seconds']:.3g}", *(_ratios(row["criteria"][name]) for name in names)]
         for kind, row in part["formats"].items()
     ]
-    note = f"{part['inputs']:,} inputs at batch {part['batch size']:,}; multiples of each model's own forward pass."
+    note = (
+        f"{part['inputs']:,} inputs at batch {part['batch size']:,}; multiples of each model's own forward pass, with "
+        "`cuda_graph` behind the stroke where that was timed."
+    )
     return note + "\n\n" + _table(["model", "forward, s", *names], rows)
+
+
+def _ratios(row: dict[str, float]) -> str:
+    recorded = f" / {row['recorded ratio']:.2f}" if "recorded ratio" in row else ""
+    return f"{row['ratio']:.2f}{recorded}"
 
 
 def _scale(results: dict[str, Any], part: str = "scale") -> str:
