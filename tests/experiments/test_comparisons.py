@@ -40,6 +40,7 @@ def test_ranking_counts_all_settings_and_puts_those_judged_seldom_last():
     nc = standings[2]
     assert str(nc.total) == "2/5"
     assert nc.best == "NC(0.5)"
+    assert nc.balanced == 0.25
     assert nc.cost == 1.5
     assert str(nc.by_part[f"diversity-image, {ALONE}"]) == "0/1"
     assert len(standings) == 15

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from neuralcov.criteria import ALL
@@ -54,13 +54,18 @@ class Standing:
         return max((score.judged for score in self.by_setting.values()), default=0)
 
     @property
+    def balanced(self) -> float:
+        """The share of right orders averaged over experiments and ways of measuring, many orders counting as few."""
+        return mean(score.share for score in self.by_part.values()) if self.by_part else 0.0
+
+    @property
     def best(self) -> str:
         """The setting that gets most right."""
         return max(self.by_setting, key=lambda name: self.by_setting[name].share) if self.by_setting else "–"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {**asdict(self), "share": self.total.share, "best": self.best}
+        return {**asdict(self), "share": self.total.share, "balanced": self.balanced, "best": self.best}
 
 
 def ranking(found: Sequence[Comparison], costs: dict[str, float]) -> list[Standing]:

@@ -161,7 +161,8 @@ def _expected(comparison: Comparison) -> str:
 
 def ranking_table(standings: Sequence[Standing]) -> str:
     """The criteria, most orders right first."""
-    header = ["criterion", "orders right", "share", "pairs right", "cost, × forward pass", "best setting"]
+    shares = ["orders right", "share", "mean over experiments", "pairs right"]
+    header = ["criterion", *shares, "cost, × forward pass", "best setting"]
     rows = []
     for standing in standings:
         best = standing.best if standing.best == "–" else f"{standing.best} {standing.by_setting[standing.best]}"
@@ -170,6 +171,7 @@ def ranking_table(standings: Sequence[Standing]) -> str:
                 standing.criterion,
                 str(standing.total),
                 f"{standing.total.share:.0%}" if standing.total.judged else "–",
+                f"{standing.balanced:.0%}" if standing.total.judged else "–",
                 f"{standing.pairs.share:.0%}" if standing.pairs.judged else "–",
                 "–" if standing.cost is None else f"{standing.cost:.2f}",
                 best,
