@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 Layers = list[Tensor]
+Moments = tuple[int, Tensor, Tensor]
 
 
 def activations(model: nn.Module, batch: Tensor) -> Layers:
@@ -96,45 +97,43 @@ def tknp(batches: Iterable[Layers], k: int = 50) -> float:
 
 def nlc(batches: Iterable[Layers]) -> float:
     """The growing rule, with covariances as ``torch.cov`` gives them."""
-    state: list[tuple[int, Tensor, Tensor, float] | None] = []
+    state: list[tuple[Moments, float] | None] = []
     for layers in batches:
         state = state or [None] * len(layers)
         for index, a in enumerate(layers):
-            size, mean, cov = len(a), a.mean(0), torch.cov(a.T, correction=0).reshape(a.shape[1], a.shape[1])
             known = state[index]
-            if known is not None:
-                n, old_mean, old_cov, best = known
-                total = n + size
-                apart = old_mean - mean
-                cov = (n * old_cov + size * cov) / total + n * size * torch.outer(apart, apart) / total**2
-                mean, size = (n * old_mean + size * mean) / total, total
-                if float(cov.abs().sum()) / a.shape[1] ** 2 <= best:
-                    continue
-            state[index] = (size, mean, cov, float(cov.abs().sum()) / a.shape[1] ** 2)
-    return sum(known[3] for known in state if known is not None)
+            joined = _joined(None if known is None else known[0], a)
+            value = float(joined[2].abs().sum()) / a.shape[1] ** 2
+            if known is None or value > known[1]:
+                state[index] = (joined, value)
+    return sum(known[1] for known in state if known is not None)
 
 
 def lvc(batches: Iterable[Layers], training: Layers, ridge: float = 1e-4) -> float:
     """Volumes of covariances that grow batch by batch, in units of the training covariances."""
-    state: list[tuple[int, Tensor, Tensor]] = []
+    state: list[Moments | None] = []
     for layers in batches:
-        for index, a in enumerate(layers):
-            a = a.double()
-            size, mean, cov = len(a), a.mean(0), torch.cov(a.T, correction=0).reshape(a.shape[1], a.shape[1])
-            if len(state) > index:
-                n, old_mean, old_cov = state[index]
-                apart = old_mean - mean
-                total = n + size
-                cov = (n * old_cov + size * cov) / total + n * size * torch.outer(apart, apart) / total**2
-                state[index] = (total, (n * old_mean + size * mean) / total, cov)
-            else:
-                state.append((size, mean, cov))
+        state = state or [None] * len(layers)
+        state = [_joined(known, a.double()) for known, a in zip(state, layers, strict=True)]
     volumes = []
-    for (_, _, cov), of_training in zip(state, training, strict=True):
+    for known, of_training in zip(state, training, strict=True):
+        assert known is not None
+        cov = known[2]
         width = len(cov)
         base = of_training + ridge * of_training.trace() / width * torch.eye(width, dtype=cov.dtype, device=cov.device)
         volumes.append(float(torch.logdet(base + cov) - torch.logdet(base)) / (width * math.log(2)))
     return sum(volumes) / len(volumes)
+
+
+def _joined(known: Moments | None, a: Tensor) -> Moments:
+    """Number, mean and covariance of the inputs so far and a batch."""
+    size, mean, cov = len(a), a.mean(0), torch.cov(a.T, correction=0).reshape(a.shape[1], a.shape[1])
+    if known is None:
+        return size, mean, cov
+    n, old_mean, old_cov = known
+    total, apart = n + size, old_mean - mean
+    cov = (n * old_cov + size * cov) / total + n * size * torch.outer(apart, apart) / total**2
+    return total, (n * old_mean + size * mean) / total, cov
 
 
 def ss(batches: Iterable[Layers]) -> float:
