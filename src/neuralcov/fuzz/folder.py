@@ -99,7 +99,7 @@ class CampaignFolder:
         """Keep other processes from going on with the same campaign; a kill frees it again."""
         try:
             self._lock = lock_file(self.path / "lock", wait=False)
-        except OSError as error:
+        except BlockingIOError as error:
             raise CampaignError(f"{self.path}: another process is at work on this campaign; wait for it") from error
 
     def unlock(self) -> None:
