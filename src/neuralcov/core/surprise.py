@@ -12,6 +12,7 @@ from torch import Tensor
 
 from neuralcov.core import checks
 from neuralcov.core.activations import Activations
+from neuralcov.core.buckets import BucketSet
 from neuralcov.core.criterion import (
     ALL_PROMISES,
     TAKEN,
@@ -23,7 +24,6 @@ from neuralcov.core.criterion import (
     widths_of,
 )
 from neuralcov.core.errors import CalibrationError, LayerError
-from neuralcov.core.keys import KeySet
 from neuralcov.core.layout import Layout
 from neuralcov.core.names import matching
 from neuralcov.core.reference import Reference
@@ -34,9 +34,9 @@ from neuralcov.core.traceview import TraceView
 
 @dataclass(frozen=True, eq=False)
 class Buckets(State):
-    """The numbers of the buckets covered: whole numbers of any size and sign, by the bits of their float64."""
+    """The numbers of the buckets covered."""
 
-    covered: KeySet
+    covered: BucketSet
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +131,7 @@ class SurpriseCriterion(Criterion[Buckets]):
 
     def init(self, layout: Layout) -> Buckets:
         """No bucket covered."""
-        return Buckets(no_counts(layout), widths_of(layout), KeySet.empty(layout.device))
+        return Buckets(no_counts(layout), widths_of(layout), BucketSet.empty(layout.device))
 
     def observe(self, state: Buckets, batch: Activations, *, donate: bool = False) -> Buckets:
         """Cover the buckets the inputs fall into; those without a place are left out and counted."""
@@ -141,7 +141,7 @@ class SurpriseCriterion(Criterion[Buckets]):
         counts = state.counts + batch.only(self._names(batch)).tally
         counts[TAKEN] -= unplaced
         counts[UNPLACED] += unplaced
-        return Buckets(counts, state.widths, state.covered.add(_keys(buckets), placed))
+        return Buckets(counts, state.widths, state.covered.add(buckets, placed))
 
     def merge(self, a: Buckets, b: Buckets) -> Buckets:
         """Buckets of either."""
@@ -150,14 +150,13 @@ class SurpriseCriterion(Criterion[Buckets]):
     def value(self, state: Buckets) -> Float[Tensor, ""]:
         """Number of buckets, or the share of those up to ``upper``."""
         if self.upper is None:
-            return torch.full((), len(state.covered), dtype=torch.float64, device=state.counts.device)
-        numbers = state.covered.words[:, 0].contiguous().view(torch.float64)
-        return self._within(numbers).sum().double() * (self.bucket / self.upper)
+            return state.covered.count()
+        return self._within(state.covered.numbers).sum().double() * (self.bucket / self.upper)
 
     def gain(self, state: Buckets, batch: Activations) -> Float[Tensor, "batch"]:
         """What each input's bucket would add."""
         buckets, _ = self._buckets(batch)
-        fresh = buckets.isfinite() & ~state.covered.contains(_keys(buckets))
+        fresh = buckets.isfinite() & ~state.covered.contains(buckets)
         if self.upper is None:
             return fresh.double()
         return (fresh & self._within(buckets)).double() * (self.bucket / self.upper)
@@ -169,9 +168,8 @@ class SurpriseCriterion(Criterion[Buckets]):
         buckets, _ = self._buckets(batch)
         useful = buckets.isfinite() if self.upper is None else self._within(buckets)
         step = 1.0 if self.upper is None else self.bucket / self.upper
-        keys = _keys(buckets)
-        taken = state.covered.firsts(keys, useful & (min_gain < step))
-        return taken, Buckets(counted(state.counts, taken), state.widths, state.covered.add(keys, taken))
+        taken = state.covered.firsts(buckets, useful & (min_gain < step))
+        return taken, Buckets(counted(state.counts, taken), state.widths, state.covered.add(buckets, taken))
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
         """The surprise of each input; NaN for those left out."""
@@ -192,11 +190,6 @@ class SurpriseCriterion(Criterion[Buckets]):
     def _within(self, buckets: Tensor) -> Bool[Tensor, "_"]:
         assert self.upper is not None
         return (buckets >= 0) & (buckets * self.bucket <= self.upper)
-
-
-def _keys(buckets: Float[Tensor, "batch"]) -> Int[Tensor, "batch 2"]:
-    """Buckets as members of a key set."""
-    return torch.stack([buckets.view(torch.int64), torch.zeros_like(buckets, dtype=torch.int64)], dim=1)
 
 
 class Fit(ABC):

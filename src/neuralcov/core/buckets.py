@@ -1,0 +1,92 @@
+"""A growing set of bucket numbers on the device, which takes in a batch without waiting to learn how many are new."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.records import Record
+from neuralcov.core.shapes import Bool, Float
+
+
+@dataclass(frozen=True, eq=False)
+class BucketSet(Record):
+    """Distinct whole numbers of any size and sign as float64, rising; behind them any number of infinities.
+
+    How many numbers a batch adds is known on the device first. Room for all of them is made at once, and what was not
+    needed is cut off when the count has arrived, at the next batch or a later one: nothing waits for it.
+    """
+
+    numbers: Float[Tensor, "room"]
+
+    @classmethod
+    def empty(cls, device: torch.device) -> BucketSet:
+        """A set of nothing."""
+        return cls(torch.empty(0, dtype=torch.float64, device=device))
+
+    def count(self) -> Float[Tensor, ""]:
+        """How many there are."""
+        return self.numbers.isfinite().sum().double()
+
+    def contains(self, buckets: Float[Tensor, "batch"]) -> Bool[Tensor, "batch"]:
+        """Which are in the set; what is not finite is not."""
+        if not len(self.numbers):
+            return torch.zeros_like(buckets, dtype=torch.bool)
+        at = torch.searchsorted(self.numbers, buckets).clamp(max=len(self.numbers) - 1)
+        return (self.numbers[at] == buckets) & buckets.isfinite()
+
+    def firsts(self, buckets: Float[Tensor, "batch"], valid: Bool[Tensor, "batch"]) -> Bool[Tensor, "batch"]:
+        """Which valid ones are in neither the set nor the batch before them."""
+        ordered, order = buckets.masked_fill(~valid, math.inf).sort(stable=True)
+        first = torch.empty_like(valid)
+        first[order] = _differs_from_before(ordered)
+        return first & valid & ~self.contains(buckets)
+
+    def add(self, buckets: Float[Tensor, "batch"], valid: Bool[Tensor, "batch"]) -> BucketSet:
+        """The set with the valid ones as well."""
+        rising = torch.cat([_cut(self), buckets.masked_fill(~valid, math.inf)]).sort().values
+        kept = _differs_from_before(rising) & rising.isfinite()
+        room = len(rising)
+        numbers = torch.full((room + 1,), math.inf, dtype=torch.float64, device=rising.device)
+        # What is not kept goes where it is cut off.
+        numbers[torch.where(kept, kept.cumsum(0) - 1, room)] = rising
+        grown = BucketSet(numbers[:room])
+        return _announced(grown, kept.sum())
+
+    def union(self, other: BucketSet) -> BucketSet:
+        """Numbers in either set."""
+        return self.add(other.numbers, other.numbers.isfinite())
+
+
+# Counts on their way from a GPU, in memory that it writes by itself, and the events that tell of their arrival.
+_coming: WeakKeyDictionary[BucketSet, tuple[torch.cuda.Event, Tensor]] = WeakKeyDictionary()
+
+
+def _announced(grown: BucketSet, count: Tensor) -> BucketSet:
+    if count.device.type != "cuda":
+        return BucketSet(grown.numbers[: int(count)])
+    arriving = torch.empty((), dtype=count.dtype, pin_memory=True)
+    arriving.copy_(count, non_blocking=True)
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    _coming[grown] = event, arriving
+    return grown
+
+
+def _cut(known: BucketSet) -> Tensor:
+    """The numbers without the room behind them, if their count has arrived."""
+    if known in _coming:
+        event, count = _coming[known]
+        if event.query():  # type: ignore[no-untyped-call]
+            return known.numbers[: int(count)]
+    return known.numbers
+
+
+def _differs_from_before(rising: Tensor) -> Tensor:
+    differs = torch.ones_like(rising, dtype=torch.bool)
+    differs[1:] = rising[1:] != rising[:-1]
+    return differs
