@@ -85,7 +85,7 @@ def nearest(
         apart_from: if given, rows of this class do not count; the corpus must know its rows' classes.
 
     Returns:
-        Numbers on the CPU, -1 where no row counts, and distances, infinite there.
+        Numbers, -1 where no row counts, and distances, infinite there; both on the CPU.
     """
     step = queries_at_once(queries.shape[1], queries.device)
     parts = []
@@ -94,7 +94,7 @@ def nearest(
         everyone = Group(torch.arange(len(some)), corpus.stream)
         parts.append(_found(some, corpus, [everyone], None if apart_from is None else apart_from[start : start + step]))
     if not parts:
-        return torch.empty(0, dtype=torch.int64), queries.new_empty(0, dtype=torch.float64)
+        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
     return torch.cat([found for found, _ in parts]), torch.cat([distance for _, distance in parts])
 
 
@@ -131,9 +131,9 @@ def _found(
     left = [Group(position[g.queries][position[g.queries] >= 0], g.stream) for g in groups]
     left = [group for group in left if len(group.queries)]
     if queries.dtype == torch.float64:
-        found[again], distances[here] = _scanned(queries[here], corpus, left, among_classes)
+        found[again], distances[again] = _scanned(queries[here], corpus, left, among_classes)
     else:
-        found[again], distances[here] = _found(queries[here].double(), corpus, left, among_classes)
+        found[again], distances[again] = _found(queries[here].double(), corpus, left, among_classes)
     return found, distances
 
 
@@ -225,8 +225,9 @@ def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Cor
             apart = queries[query[pairs].to(queries.device)].double() - rows[at].double()
             where = query[pairs].to(queries.device), column[pairs].to(queries.device)
             distances[where] = apart.square().sum(1).sqrt()
-    least = distances.amin(1)
-    tied = distances.cpu() == least.cpu()[:, None]
+    measured = distances.cpu()
+    least = measured.amin(1)
+    tied = measured == least[:, None]
     found = candidates.masked_fill(~(tied & could_be), torch.iinfo(torch.int64).max).amin(1)
     return found.masked_fill(~could_be.any(1), -1), least
 
@@ -251,7 +252,7 @@ def _scanned(
                 closer = here < least[among]
                 found[among] = torch.where(closer, numbers[some].to(queries.device)[at], found[among])
                 least[among] = torch.minimum(least[among], here)
-    return found.cpu(), least
+    return found.cpu(), least.cpu()
 
 
 def _parts(rows: int, queries: int, device: torch.device) -> list[slice]:

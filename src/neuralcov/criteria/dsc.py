@@ -75,8 +75,8 @@ class DistanceFit(Fit):
             for label in sorted(set(classes.tolist()))
             if label in self.view.members
         ]
-        number, apart = nearest_in_groups(traces, self._everyone, groups)
-        distance, placed = apart.cpu(), number >= 0
+        number, distance = nearest_in_groups(traces, self._everyone, groups)
+        placed = number >= 0
         between = torch.full_like(distance, torch.nan)
         between[placed] = self._between_classes(number[placed])
         ratio = torch.where(between.isfinite(), distance / between, torch.nan)
@@ -93,7 +93,7 @@ class DistanceFit(Fit):
         if len(missing):
             classes = self.view.classes[missing].to(self.view.device)
             _, distance = nearest(self.view.rows(missing), self._everyone, classes)
-            self._to_others[missing] = distance.cpu()
+            self._to_others[missing] = distance
         return self._to_others[numbers]
 
     def _stream(self) -> Iterator[tuple[Tensor, Tensor]]:
