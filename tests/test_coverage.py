@@ -417,3 +417,10 @@ def test_recording_has_no_effect_on_a_cpu():
         coverage.assess(batches, progress=False)
         found.append(coverage.values())
     assert found[0] == found[1]
+
+
+def test_an_empty_batch_may_come_with_empty_lists():
+    coverage = nc.Coverage.of_layers({"fc": 2}, [nc.LSC(10)])
+    coverage.calibrate(activations={"fc": torch.randn(9, 2)}, predictions=[0] * 9)
+    coverage.update(activations={"fc": torch.randn(0, 2)}, predictions=[])
+    assert coverage.values() == {"LSC(10)": 0.0}

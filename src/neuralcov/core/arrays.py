@@ -94,6 +94,8 @@ def _as_outputs(name: str, outputs: Any, device: torch.device | str | None) -> T
 
 def _as_classes(what: str, classes: Any, batch: Activations) -> Tensor:
     tensor = classes if isinstance(classes, Tensor) else torch.from_numpy(np.asarray(classes))
+    if not tensor.numel():
+        tensor = tensor.long()  # an empty list has no type of its own
     if tensor.shape != (batch.size,) or tensor.is_floating_point() or tensor.is_complex():
         raise InputError(
             f"{what} of type {tensor.dtype} and shape {tuple(tensor.shape)}: "

@@ -208,15 +208,18 @@ class Fit(ABC):
         return self.view.conditions(batch), self.view.of_batch(batch).nan_to_num(0, 0, 0)
 
     def by_class(self, batch: Activations) -> Iterator[tuple[int, Int[Tensor, "some"], Float[Tensor, "some width"]]]:
-        """The classes of a batch that training knew, with the rows of their inputs, on the CPU, and their traces.
+        """The classes of a batch that training knew, with the rows of their inputs and their traces.
 
         Waits for the device once, for the classes.
         """
         classes, traces = self.classes_and_traces(batch)
-        for label in sorted(set(classes.tolist())):
+        order = classes.argsort(stable=True)
+        labels, counts = torch.unique_consecutive(classes[order], return_counts=True)
+        # Copied to the device once for all classes, of which there may be a thousand.
+        parts = torch.split(order.to(batch.device, non_blocking=True), counts.tolist())
+        for label, rows in zip(labels.tolist(), parts, strict=True):
             if label in self.view.members:
-                rows = (classes == label).nonzero()[:, 0]
-                yield label, rows, traces[rows.to(batch.device, non_blocking=True)]
+                yield label, rows, traces[rows]
 
 
 class ClassFit(Fit):
@@ -226,7 +229,7 @@ class ClassFit(Fit):
         """The surprise of each input, class by class."""
         surprises = torch.full((batch.size,), torch.nan, dtype=torch.float64, device=batch.device)
         for label, rows, traces in self.by_class(batch):
-            surprises[rows.to(batch.device, non_blocking=True)] = self.within_class(label, traces)
+            surprises[rows] = self.within_class(label, traces)
         return surprises
 
     @abstractmethod
