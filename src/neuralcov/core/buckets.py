@@ -72,7 +72,8 @@ def _announced(grown: BucketSet, count: Tensor) -> BucketSet:
     arriving = torch.empty((), dtype=count.dtype, pin_memory=True)
     arriving.copy_(count, non_blocking=True)
     event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
+    # The stream of the count's own device, which need not be the current one.
+    event.record(torch.cuda.current_stream(count.device))
     _coming[grown] = event, arriving
     return grown
 
