@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from neuralcov.core import buckets as module
 from neuralcov.core.buckets import BucketSet
+from neuralcov.core.records import flatten, unflatten
 
 CPU = torch.device("cpu")
 # Few different ones, so that they repeat; some without a place; some beyond what an int64 holds.
@@ -68,6 +69,15 @@ def test_what_repeats_takes_no_room_once_the_count_is_known():
     for _ in range(3):
         ours = ours.add(torch.zeros(100, dtype=torch.float64), torch.ones(100, dtype=torch.bool))
     assert ours.numbers.tolist() == [0.0]
+
+
+def test_room_behind_the_numbers_is_not_stored():
+    tensors = {}
+    with played("never"):
+        ours = BucketSet.empty(CPU).add(tensor([2.0, 1.0, 2.0, 7.0]), torch.tensor([True, True, True, False]))
+    assert ours.numbers.tolist() == [1.0, 2.0, math.inf, math.inf]
+    structure = flatten(ours, "covered", tensors)
+    assert unflatten(structure, tensors).numbers.tolist() == [1.0, 2.0]
 
 
 @pytest.mark.gpu

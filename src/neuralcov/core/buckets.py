@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 from weakref import WeakKeyDictionary
 
 import torch
@@ -56,6 +57,10 @@ class BucketSet(Record):
         numbers[torch.where(kept, kept.cumsum(0) - 1, room)] = rising
         grown = BucketSet(numbers[:room])
         return _announced(grown, kept.sum())
+
+    def settled(self) -> Self:
+        """Without the room behind the numbers."""
+        return replace(self, numbers=self.numbers[: int(self.count())])
 
     def union(self, other: BucketSet) -> BucketSet:
         """Numbers in either set."""

@@ -10,7 +10,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,10 @@ class Record:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         Record.known[record_name(cls)] = cls
+
+    def settled(self) -> Self:
+        """What is stored of it: all of it, but for what is there for the sake of speed alone."""
+        return self
 
 
 def record_name(cls: type[Record]) -> str:
@@ -68,7 +72,7 @@ def flatten(tree: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
         tensors[prefix] = tree
         return {"tensor": prefix}
     if isinstance(tree, Record):
-        parts = {k: flatten(v, f"{prefix}.{k}", tensors) for k, v in _fields(tree).items()}
+        parts = {k: flatten(v, f"{prefix}.{k}", tensors) for k, v in _fields(tree.settled()).items()}
         return {"record": record_name(type(tree)), "fields": parts}
     if isinstance(tree, tuple):
         return [flatten(item, f"{prefix}.{i}", tensors) for i, item in enumerate(tree)]
