@@ -75,6 +75,7 @@ for rule in ("growing", "all"):
                 torch.testing.assert_close(found, theirs.spread)
 
 import neuralcov.core.signs as signs
+from neuralcov.core.keys import _ordered_together, lexical_orders
 for widths in ({"a": 3, "b": 70, "c": 2}, {"a": 9, "b": 1, "c": 200, "d": 4}):
     def suite(size):
         rows = {n: torch.randn(size, w, generator=generator).round() for n, w in widths.items()}
@@ -83,6 +84,7 @@ for widths in ({"a": 3, "b": 70, "c": 2}, {"a": 9, "b": 1, "c": 200, "d": 4}):
     criterion, values = nc.SS(), []
     for kernels in (False, True):
         signs.usable = lambda device, kernels=kernels: kernels
+        signs.lexical_orders = _ordered_together if kernels else lexical_orders
         state = criterion.observe(criterion.observe(criterion.init(first.layout), first), second)
         other = criterion.observe(criterion.init(first.layout), third)
         for one in (state, criterion.merge(other, state), criterion.merge(state, other)):

@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuralcov.core.keys import KeySet, neuron_words
+from neuralcov.core.keys import KeySet, _ordered_together, lexical_order, neuron_words
 
 CPU = torch.device("cpu")
 # Few first words, so that different keys often share one.
@@ -30,6 +30,13 @@ def test_union(a, b):
     everyone = lambda pairs: torch.ones(len(pairs), dtype=torch.bool)  # noqa: E731
     first, second = (KeySet.empty(CPU).add(keys(pairs), everyone(pairs)) for pairs in (a, b))
     assert {tuple(row) for row in first.union(second).words.tolist()} == set(a) | set(b)
+
+
+@given(st.lists(KEYS, min_size=1, max_size=5))
+def test_tables_ordered_together_are_ordered_each(tables):
+    tables = [keys(pairs) for pairs in tables]
+    for one, expected in zip(_ordered_together(tables), tables, strict=True):
+        assert torch.equal(one, lexical_order(expected))
 
 
 def test_words_look_random_and_differ_everywhere():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -131,6 +132,23 @@ def lexical_order(keys: Int[Tensor, "batch 2"]) -> Int[Tensor, "batch"]:
     """The order of keys by first and then second word."""
     by_second = keys[:, 1].argsort(stable=True)
     return by_second[keys[by_second, 0].argsort(stable=True)]
+
+
+def lexical_orders(tables: Sequence[Int[Tensor, "_ 2"]]) -> list[Int[Tensor, "_"]]:
+    """The order of each of several tables of keys."""
+    if not tables or tables[0].device.type == "cpu":
+        return [lexical_order(keys) for keys in tables]
+    return _ordered_together(tables)
+
+
+def _ordered_together(tables: Sequence[Tensor]) -> list[Tensor]:
+    """The same by sorting all at once: starting a sort on a GPU takes longer than sorting a small table."""
+    device, sizes = tables[0].device, [len(keys) for keys in tables]
+    table = torch.cat([torch.full((n,), i, dtype=torch.int32, device=device) for i, n in enumerate(sizes)])
+    order = lexical_order(torch.cat(list(tables)))
+    order = order[table[order].argsort(stable=True)]
+    starts = accumulate(sizes[:-1], initial=0)
+    return [part - start for part, start in zip(torch.split(order, sizes), starts, strict=True)]
 
 
 def _compressed(rows: Tensor, chosen: Tensor, count: int) -> Tensor:

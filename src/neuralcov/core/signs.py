@@ -9,6 +9,7 @@ exact, linear in inputs × neurons, and two suites merge by AND and OR.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from neuralcov.core.bits import count_bits, pack, unpack, words_for
 from neuralcov.core.kernels import absorb_rows, find_flipped, mark_shown, usable
-from neuralcov.core.keys import lexical_order, neuron_words
+from neuralcov.core.keys import lexical_orders, neuron_words
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Int
 from neuralcov.core.sizes import blocks
@@ -97,18 +98,32 @@ class Absorption:
 
     The first finds out, on the device, how many groups and neighbours there are (``sizes``); the second, told
     these numbers, builds the result. Between the two, one wait serves all pairs of layers.
+
+    Args:
+        pairs: the layers.
+        offer: what is offered.
+        keys: of both, one after the other; offers that do not count are last in any order.
+        order: of the keys.
     """
 
-    def __init__(self, pairs: SignPairs, offer: Offer) -> None:
-        self._pairs, self._offer = pairs, offer
-        keys = torch.cat([pairs.keys, offer.keys.masked_fill(~offer.valid[:, None], _NOWHERE)])
-        self._order = lexical_order(keys)
-        self._table = keys[self._order]
+    def __init__(self, pairs: SignPairs, offer: Offer, keys: Int[Tensor, "entries 2"], order: Tensor) -> None:
+        self._pairs, self._offer, self._order = pairs, offer, order
+        self._table = keys[order]
         self._real = self._table[:, 0] != _NOWHERE
         self._kept = self._real.clone()
         self._kept[1:] &= (self._table[1:] != self._table[:-1]).any(1)
         self._at, self._found = _neighbours(self._table, offer)
         self.sizes = torch.stack([self._kept.sum(), self._found.sum()])
+
+    @classmethod
+    def of_all(cls, pairs: Sequence[SignPairs], offers: Sequence[Offer]) -> list[Absorption]:
+        """The absorptions of one offer for each pair of layers."""
+        keys = [
+            torch.cat([pair.keys, offer.keys.masked_fill(~offer.valid[:, None], _NOWHERE)])
+            for pair, offer in zip(pairs, offers, strict=True)
+        ]
+        orders = lexical_orders(keys)
+        return [cls(*parts) for parts in zip(pairs, offers, keys, orders, strict=True)]
 
     def finish(self, groups: int, matches: int) -> SignPairs:
         """The pair of layers with the offer taken in."""

@@ -104,7 +104,7 @@ class SS(Criterion[SSState]):
 
 
 def _absorbed(pairs: tuple[SignPairs, ...], offers: list[Offer]) -> tuple[SignPairs, ...]:
-    plans = [Absorption(pair, offer) for pair, offer in zip(pairs, offers, strict=True)]
+    plans = Absorption.of_all(pairs, offers)
     if not plans:
         return ()
     sizes = torch.stack([plan.sizes for plan in plans]).tolist()
