@@ -82,9 +82,9 @@ EXPECTED = {
     "CC": {"observe": 1, "gain": 1},
     "SS": {"observe": 1, "gain": 1},
     "NLC": {"observe": 1, "gain": 1},
-    # Once for the classes, once for the number of new buckets.
-    "LSC": {"observe": 2, "gain": 1},
-    "MDSC": {"observe": 2, "gain": 1},
+    # For the classes.
+    "LSC": {"observe": 1, "gain": 1},
+    "MDSC": {"observe": 1, "gain": 1},
     "NPC": {"observe": 1, "gain": 1},
 }
 
