@@ -107,3 +107,15 @@ def test_ratio_with_an_upper_end():
     covered = {np.floor(s / 0.1) for s in surprises}
     expected = 0.1 * len([s for s in covered if s >= 0 and 0.1 * s <= 1.0]) / 1.0
     assert value(fitted(nc.DSC(0.1, upper=1.0), training, classes), tests, labels) == pytest.approx(expected)
+
+
+def test_a_batch_larger_than_is_searched_at_once(monkeypatch):
+    generator = torch.Generator().manual_seed(4)
+    training, tests = (torch.randn(n, 3, generator=generator) for n in (40, 23))
+    cov = nc.Coverage.of_layers({"fc": 3}, [nc.DSC(0.1)])
+    cov.calibrate(activations={"fc": training}, predictions=torch.arange(40) % 4)
+    asked = {"activations": {"fc": tests}, "predictions": torch.arange(23) % 4}
+    whole = cov.scores(**asked)["DSC(0.1)"]
+    monkeypatch.setattr("neuralcov.core.nearest._QUERY_ELEMENTS", 3 * 5)
+    torch.testing.assert_close(cov.scores(**asked)["DSC(0.1)"], whole, rtol=0, atol=0)
+    assert whole.isfinite().all()

@@ -65,8 +65,10 @@ class DistanceFit(Fit):
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
         """‖x − x_a‖ / ‖x_a − x_b‖; what is missing of the latter is found for the whole batch at once."""
         step = queries_at_once(self.view.width, batch.device)
+        if batch.size <= step:
+            return self._surprises(batch)
         parts = [self._surprises(batch.take(slice(i, i + step))) for i in range(0, batch.size, step)]
-        return torch.cat(parts) if parts else torch.empty(0, dtype=torch.float64, device=batch.device)
+        return torch.cat(parts)
 
     def _surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
         classes, traces = self.classes_and_traces(batch)

@@ -7,7 +7,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -82,7 +82,8 @@ class CellFolder:
 
     def add_plan(self, scale: Scale, cells: Sequence[Cell]) -> None:
         """Put cells on the plan; results of another scale are refused."""
-        with self._alone():
+        # Other processes must not change the plan meanwhile: what one adds, another would overwrite.
+        with lock_file(self.path / ".lock", wait=True) or nullcontext():
             planned: dict[str, Any] = {}
             if (self.path / "plan.json").is_file():
                 before, planned = self.plan()
@@ -93,12 +94,6 @@ class CellFolder:
                     )
             planned |= {cell.name: cell.description() for cell in cells}
             write_json(self.path / "plan.json", {"scale": scale.to_json(), "cells": planned})
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep other processes from changing the plan meanwhile: what one adds, another would overwrite."""
-        with lock_file(self.path / ".lock", wait=True) or nullcontext():
-            yield
 
     def read(self, name: str) -> dict[str, Any] | None:
         """What a cell gave, or ``None``."""
