@@ -76,9 +76,11 @@ for rule in ("growing", "all"):
 
 import neuralcov.core.signs as signs
 from neuralcov.core.keys import _ordered_together, lexical_orders
-for widths in ({"a": 3, "b": 70, "c": 2}, {"a": 9, "b": 1, "c": 200, "d": 4}):
+for widths in ({"a": 3, "b": 70, "c": 2}, {"a": 9, "b": 2, "c": 200, "d": 1}):
     def suite(size):
         rows = {n: torch.randn(size, w, generator=generator).round() for n, w in widths.items()}
+        rows["b"][:, 0] = 1.0  # follows nothing, since it never changes
+        rows["c"][:, -1] = -1.0
         return nc.Activations(rows, present={"b": torch.arange(size) % 7 > 0})
     first, second, third = suite(40), suite(30), suite(1)
     criterion, values = nc.SS(), []

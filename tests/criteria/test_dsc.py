@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+import torch
 
 import neuralcov as nc
 from tests.criteria.surprise_support import buckets, fitted, scores, traces, value
