@@ -94,6 +94,11 @@ for widths in ({"a": 3, "b": 70, "c": 2}, {"a": 9, "b": 2, "c": 200, "d": 1}):
             assert sum(int(p.count_shown()) for p in one.pairs) > 0
     for plain, fast in zip(values[:3], values[3:]):
         assert all(torch.equal(a, b) for a, b in zip(plain, fast))
+# Two inputs that are neighbours, one after the other: whichever comes second has to find the first.
+low, high = (nc.Activations({"a": torch.tensor([[s, -1.0]]), "b": torch.tensor([[s, 1.0]])}) for s in (-1.0, 1.0))
+for first, second in ((low, high), (high, low)):
+    state = criterion.observe(criterion.observe(criterion.init(low.layout), first), second)
+    assert float(criterion.value(state)) == 1 / 4
 print("kernels agree")
 """
 
