@@ -1,5 +1,6 @@
 """What all tests share: shapes in annotations are checked where `make shapes` asks for it, time limits are not."""
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -7,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beartype import beartype
 from hypothesis import settings
 from jaxtyping import install_import_hook
 
@@ -31,7 +31,7 @@ def checked(function: Any) -> Any:
     if not shapes:
         return function
     function.__annotations__ = dict.fromkeys(function.__annotations__, Any) | shapes
-    return beartype(function)
+    return importlib.import_module("beartype").beartype(function)
 
 
 def pytest_configure(config: pytest.Config) -> None:
