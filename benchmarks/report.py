@@ -82,7 +82,12 @@ def _factor(naive: dict[str, Any] | None, own: float) -> list[str]:
     """Seconds of the naive form for 10,000 inputs, and how many times as long as ours that is."""
     if naive is None:
         return ["–", "–"]
-    return [f"{naive['seconds per 10,000']:.3g}", f"{naive['seconds per 10,000'] / own:.3g}"]
+    return [_three_figures(naive["seconds per 10,000"]), _three_figures(naive["seconds per 10,000"] / own)]
+
+
+def _three_figures(value: float) -> str:
+    """Without the exponent that three figures of a large number would come with."""
+    return f"{value:.3g}" if value < 999.5 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _place(results: dict[str, Any]) -> str:
