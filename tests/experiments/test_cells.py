@@ -76,6 +76,26 @@ def test_a_bug_costs_one_cell_only(folder, tiny):
     assert "line" in folder.read("cell.0")["traceback"]
 
 
+def test_what_cells_share_is_tried_again_unless_the_user_has_to_put_it_right(folder, tiny):
+    attempts = []
+
+    def make(error):
+        attempts.append(error)
+        if len(attempts) == 1:
+            raise error
+        return "made"
+
+    def sharing(bench, number):
+        return {"shared": bench.once("shared", lambda: make(shortage))}
+
+    for shortage, tries, done in ((MemoryError(), 2, ["cell.0"]), (InputError("no data"), 1, [])):
+        attempts.clear()
+        place = CellFolder(folder.path / type(shortage).__name__)
+        outcome = run_cells(cells(sharing, 2), place, Workbench(tiny))
+        assert len(attempts) == tries
+        assert outcome.computed == done
+
+
 def test_interruption_keeps_what_is_done(folder, tiny):
     def interrupted(bench, number):
         if number == 0:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from neuralcov.cli import app
@@ -10,6 +11,7 @@ from neuralcov.core.errors import InputError
 from neuralcov.experiments import PLANS, SCALES, CellFolder, cells_of, run_cells
 from neuralcov.experiments.comparisons import ALONE, EQUAL, ON_TOP, comparisons
 from neuralcov.experiments.report import write_report
+from neuralcov.experiments.subjects import attacked, perturbed
 
 pytest.importorskip("foolbox")
 pytest.importorskip("captum")
@@ -53,8 +55,18 @@ def test_suites_have_their_sizes(everything, tiny):
 
 
 def test_attacks_on_training_and_test_inputs_succeed(everything):
-    for name in ("faults.digits.PGD", "faults-test.digits.PGD"):
+    for name in ("faults.digits.PGD", "faults-test.digits.PGD", "faults.digits.PGD.run1"):
         assert result(everything, name)["attack"]["success"] >= 0.98
+
+
+def test_other_runs_attack_other_inputs_and_fuzz_from_other_seeds(everything, bench):
+    runs = [attacked(bench, "digits", "train", "PGD", run=run).samples for run in range(2)]
+    assert not torch.equal(runs[0].labels, runs[1].labels)
+    runs = [perturbed(bench, "digits", "PGD", run=run) for run in range(2)]
+    assert not torch.equal(runs[0].labels, runs[1].labels)
+    for name in ("faults.digits.PGD", "perturbations.digits.PGD", "fuzz.digits.NLC"):
+        assert result(everything, name) != result(everything, f"{name}.run1"), name
+    assert everything[0].read("faults.digits.CW.run1") is None
 
 
 def test_criteria_that_promise_it_do_not_move_with_order(everything):
@@ -94,6 +106,12 @@ def test_orders_of_all_experiments_are_judged(everything):
     )
     assert noise.suites == ("test", "x2", "x1")
     assert len(noise.runs["NLC"]) == 2
+    attacks = {
+        (c.experiment, c.label): len(c.runs["NLC"]) for c in found if c.label in ("PGD", "CW") and "NLC" in c.runs
+    }
+    for experiment in ("faults", "faults-test", "perturbations"):
+        assert attacks[experiment, "PGD"] == 2
+        assert attacks[experiment, "CW"] == 1
 
 
 def test_report_writes_pages_json_and_plots(everything):
@@ -115,6 +133,13 @@ def test_report_writes_pages_json_and_plots(everything):
     assert "All planned cells are done." in page
     assert "| NLC |" in page
     assert all(path.stat().st_size > 0 for path in folder.path.glob("plots/*.png"))
+    campaigns = [
+        line.split(" | ") for line in (folder.path / "fuzz.md").read_text().splitlines() if "| random |" in line
+    ]
+    assert len(campaigns) == 1
+    assert campaigns[0][3] == "2"
+    assert " ± " in campaigns[0][2]
+    assert "faults.digits.PGD 100.00%" in (folder.path / "faults.md").read_text()
 
 
 def test_report_lists_what_failed_and_what_was_not_run(everything, tmp_path):
@@ -126,12 +151,12 @@ def test_report_lists_what_failed_and_what_was_not_run(everything, tmp_path):
         (tmp_path / "cells" / f"{name}.json").write_text((folder.path / "cells" / f"{name}.json").read_text())
     failed = json.loads((tmp_path / "cells" / "test.digits.json").read_text()) | {
         "status": "failed",
-        "reason": "no power",
+        "reason": "RuntimeError: no power. Of the 12 V\nnone",
     }
     (tmp_path / "cells" / "order.digits.free.json").write_text(json.dumps(failed))
     write_report(partial)
     page = (tmp_path / "ranking.md").read_text()
-    assert "| order.digits.free | no power |" in page
+    assert "| order.digits.free | RuntimeError: no power |" in page
     assert "| faults.digits.CW |" in page
     assert "Not run" in page
 

@@ -188,7 +188,7 @@ def write_json(path: Path, content: Any) -> None:
 def _compute(cell: Cell, folder: CellFolder, bench: Workbench) -> str | None:
     """Compute one cell and keep it; give the reason if it failed."""
     started, prepared = time.monotonic(), bench.prepared
-    about = {"machine": bench.machine(), "seed": bench.seed, "scale": bench.scale.name, "divided": bench.scale.divided}
+    about: dict[str, Any] = {"seed": bench.seed, "scale": bench.scale.name, "divided": bench.scale.divided}
     try:
         result = cell.compute(bench, **cell.parameters)
     except NeuralcovError as error:
@@ -201,12 +201,12 @@ def _compute(cell: Cell, folder: CellFolder, bench: Workbench) -> str | None:
         bench.wait()
         preparing = bench.prepared - prepared
         seconds = time.monotonic() - started - preparing
-        folder.write(
-            cell,
-            {"status": DONE, "seconds": round(seconds, 3), "preparing": round(preparing, 3), **about, "result": result},
-        )
+        took = {"seconds": round(seconds, 3), "preparing": round(preparing, 3)}
+        # Only now are all packages imported whose versions are stated.
+        folder.write(cell, {"status": DONE, **took, "machine": bench.machine(), **about, "result": result})
         return None
-    folder.write(cell, {"status": FAILED, "reason": reason, "seconds": round(time.monotonic() - started, 3), **about})
+    took = {"seconds": round(time.monotonic() - started, 3)}
+    folder.write(cell, {"status": FAILED, "reason": reason, **took, "machine": bench.machine(), **about})
     return reason
 
 

@@ -231,15 +231,17 @@ def _generative(results: Mapping[str, Any]) -> Iterator[Comparison]:
 
 
 def _attacks(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
+    grouped: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
     for name, result in results.items():
         experiment = name.partition(".")[0]
-        if experiment not in ("faults", "faults-test", "perturbations"):
-            continue
-        network, method = parameters[name]["network"], parameters[name]["method"]
-        if f"test.{network}" not in results:
-            continue
-        suite = next(iter(result["suites"]))
-        run = {"test": _reading(results[f"test.{network}"], "test"), suite: _reading(result, suite)}
+        if experiment in ("faults", "faults-test", "perturbations"):
+            network, method = parameters[name]["network"], parameters[name]["method"]
+            if f"test.{network}" in results:
+                suite = next(iter(result["suites"]))
+                run = {suite: _reading(result, suite), "test": _reading(results[f"test.{network}"], "test")}
+                grouped.setdefault((experiment, network, method), []).append(run)
+    for (experiment, network, method), runs in grouped.items():
+        suite = next(iter(runs[0]))
         order = ("test", suite, NOTHING) if experiment == "perturbations" else (suite, "test")
         for basis in (ON_TOP, ALONE):
-            yield _compare(experiment, network, method, basis, order, [run])
+            yield _compare(experiment, network, method, basis, order, runs)

@@ -54,33 +54,40 @@ def _cells(network: str, scale: Scale) -> list[Cell]:
                 ("faults-test", attacked_test, count),
             )
         ):
-            cells.append(
-                Cell(
-                    name=f"{name}.{network}.{method}",
-                    experiments=(name,),
-                    compute=compute,
-                    parameters={"network": network, "method": method, **({} if pgd else {"constant": CW_CONSTANT})},
-                    work=inputs * (1 + _STEP * steps),
-                    rank=(_PGD_RANKS if pgd else _CW_RANKS)[number],
-                    kind=f"attack {network}",
+            # PGD has a random start and takes seconds; CW has none and takes minutes.
+            for run in range(scale.runs if pgd else 1):
+                own = {"run": run} if run else {} if pgd else {"constant": CW_CONSTANT}
+                cells.append(
+                    Cell(
+                        name=f"{name}.{network}.{method}" + (f".run{run}" if run else ""),
+                        experiments=(name,),
+                        compute=compute,
+                        parameters={"network": network, "method": method, **own},
+                        work=inputs * (1 + _STEP * steps),
+                        rank=80 + run if run else (_PGD_RANKS if pgd else _CW_RANKS)[number],
+                        kind=f"attack {network}",
+                    )
                 )
-            )
     return cells
 
 
-def attacked_training(bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT) -> dict[str, Any]:
+def attacked_training(
+    bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT, run: int = 0
+) -> dict[str, Any]:
     """Attacked training inputs."""
-    return _attacked(bench, network, "train", method, constant)
+    return _attacked(bench, network, "train", method, constant, run)
 
 
-def attacked_test(bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT) -> dict[str, Any]:
+def attacked_test(
+    bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT, run: int = 0
+) -> dict[str, Any]:
     """Attacked test inputs."""
-    return _attacked(bench, network, "test", method, constant)
+    return _attacked(bench, network, "test", method, constant, run)
 
 
-def _attacked(bench: Workbench, network: str, split: str, method: str, constant: float) -> dict[str, Any]:
+def _attacked(bench: Workbench, network: str, split: str, method: str, constant: float, run: int) -> dict[str, Any]:
     panel = image_panel(bench, network)
-    found = attacked(bench, network, split, method, constant)
+    found = attacked(bench, network, split, method, constant, run)
     return {
         "suites": {method: panel.measure(found.samples.batches(bench.scale.batch))},
         "attack": found.to_json(),
@@ -88,10 +95,12 @@ def _attacked(bench: Workbench, network: str, split: str, method: str, constant:
     }
 
 
-def kept_predictions(bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT) -> dict[str, Any]:
+def kept_predictions(
+    bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT, run: int = 0
+) -> dict[str, Any]:
     """Perturbed test inputs that keep their prediction."""
     subject, panel = image_subject(bench, network), image_panel(bench, network)
-    found = perturbed(bench, network, method, constant)
+    found = perturbed(bench, network, method, constant, run)
     return {
         "suites": {f"AP {method}": panel.measure(found.batches(bench.scale.batch))},
         "accuracy": _accuracy(subject.model, found),

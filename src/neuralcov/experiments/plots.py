@@ -146,7 +146,7 @@ def _mutants(cells: dict[str, Any]) -> Any:
     shown = {
         content["parameters"]["criterion"]: content["result"]["pictures"]
         for cell, content in cells.items()
-        if cell.startswith("fuzz.") and content["result"]["pictures"]
+        if cell.startswith("fuzz.") and ".run" not in cell and content["result"]["pictures"]
     }
     if not shown:
         return None

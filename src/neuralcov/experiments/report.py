@@ -20,8 +20,9 @@ PAGES = (
     "perturbations",
 )
 _FUZZ = (
-    "Campaigns from the same seeds; those cut short say how many seeds were done. FID is to the seeds. IS is taken "
-    "over Inception's features, since the weights to be had lack the last layer: compare it within this column only."
+    "Campaigns from the same seeds; those cut short say how many seeds were done. Counts, seeds and classes are of the "
+    "first run, the rest means over all runs, which start from other seeds. FID is to the seeds. IS is taken over "
+    "Inception's features, since the weights to be had lack the last layer: compare it within this column only."
 )
 Cells = Sequence[tuple[str, dict[str, Any]]]
 
@@ -94,12 +95,19 @@ def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
         divided = f" --divide {scale.divided}" if scale.divided > 1 else ""
         device = " --device cuda" if any("NVIDIA" in machine for machine in machines) else ""
         notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}{device}{divided}`."
-    attacks = [
-        f"{name}: {content['result']['attack']['success']:.2%} of attacked inputs are misclassified"
-        for name, content in folder.results()
-        if experiment in planned[name]["experiments"] and "attack" in content["result"]
-    ]
-    return [*notes, *(["Attacks. " + "; ".join(attacks) + "."] if attacks else [])]
+    attacks: dict[str, list[float]] = {}
+    for name, content in folder.results():
+        if experiment in planned[name]["experiments"] and "attack" in content["result"]:
+            attacks.setdefault(name.partition(".run")[0], []).append(content["result"]["attack"]["success"])
+    if attacks:
+        said = "; ".join(f"{name} {_share(successes)}" for name, successes in attacks.items())
+        notes.append(f"Attacked inputs that are misclassified: {said}.")
+    return notes
+
+
+def _share(runs: Sequence[float]) -> str:
+    """Of several runs the least and the most."""
+    return f"{min(runs):.2%}" + (f" to {max(runs):.2%}" if max(runs) > min(runs) else "")
 
 
 def _machine(content: dict[str, Any]) -> str:
@@ -120,7 +128,8 @@ def _missing(folder: CellFolder) -> str:
             title = name if name == first else f"{first}, repetitions"
             waiting.setdefault(title, []).append(estimate(name, folder))
         elif content["status"] != DONE:
-            failed.append([name, content["reason"].replace("|", "/").splitlines()[0]])
+            # The file has all of it; the first sentence says what happened.
+            failed.append([name, content["reason"].replace("|", "/").splitlines()[0].partition(". ")[0]])
     parts = []
     if failed:
         parts += ["## Failed", tables.markdown(["cell", "reason"], failed)]

@@ -16,7 +16,7 @@ from neuralcov.core.errors import DataError
 from neuralcov.experiments.attacks import CW_CONSTANT, Attacked, attack, kept_prediction
 from neuralcov.experiments.panel import Panel
 from neuralcov.experiments.settings import path_settings, table_settings
-from neuralcov.experiments.workbench import Workbench
+from neuralcov.experiments.workbench import Workbench, numbers_of
 from neuralcov.zoo.cache import cache_folder
 
 VARIABLE = "NEURALCOV_WEIGHTS"
@@ -98,37 +98,39 @@ def activations_of_test(bench: Workbench, network: str) -> Activations:
     return bench.once(("test", network), lambda: panel.keep(subject.test.batches(bench.scale.batch)))
 
 
-def attacked(bench: Workbench, network: str, split: str, method: str, constant: float = CW_CONSTANT) -> Attacked:
-    """Attacked training or test inputs."""
+def attacked(
+    bench: Workbench, network: str, split: str, method: str, constant: float = CW_CONSTANT, run: int = 0
+) -> Attacked:
+    """Attacked training or test inputs; in every run other ones, where there are more, and from another start."""
     subject, scale = image_subject(bench, network), bench.scale
 
     def make() -> Attacked:
         count = scale.attacked if method == "PGD" else scale.cw_inputs
         samples = subject.train if split == "train" else subject.test
-        chosen = _some(bench, samples, count, ATTACK_ROWS)
-        return attack(subject.model, chosen, method, scale, bench.seed, constant=constant)
+        chosen = _some(bench, samples, count, *numbers_of(ATTACK_ROWS, run))
+        return attack(subject.model, chosen, method, scale, bench.seed_of(run), constant=constant)
 
-    return bench.once(("attacked", network, split, method, constant), make)
+    return bench.once(("attacked", network, split, method, constant, run), make)
 
 
-def perturbed(bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT) -> zoo.Samples:
-    """Test inputs moved toward an attack that keep their prediction."""
+def perturbed(bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT, run: int = 0) -> zoo.Samples:
+    """Test inputs moved toward an attack that keep their prediction; other ones in every run."""
     subject, scale = image_subject(bench, network), bench.scale
 
     def make() -> zoo.Samples:
         # A few more than wanted, since some flip under the slightest push.
-        chosen = _some(bench, subject.test, scale.perturbed + scale.perturbed // 5, PERTURBED_ROWS)
-        moved = attack(subject.model, chosen, method, scale, bench.seed, constant=constant)
+        chosen = _some(bench, subject.test, scale.perturbed + scale.perturbed // 5, *numbers_of(PERTURBED_ROWS, run))
+        moved = attack(subject.model, chosen, method, scale, bench.seed_of(run), constant=constant)
         return kept_prediction(subject.model, chosen, moved.samples, scale.perturbed)
 
-    return bench.once(("perturbed", network, method, constant), make)
+    return bench.once(("perturbed", network, method, constant, run), make)
 
 
-def _some(bench: Workbench, samples: zoo.Samples, count: int, number: int) -> zoo.Samples:
+def _some(bench: Workbench, samples: zoo.Samples, count: int, *numbers: int) -> zoo.Samples:
     """At most so many of the samples, drawn at random, on the device; all of them in their own order."""
     if count >= len(samples):
         return samples.to(bench.device)
-    rows = bench.rows(len(samples), count, number)
+    rows = bench.rows(len(samples), count, *numbers)
     return samples.take(rows.to(samples.inputs.device)).to(bench.device)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
 from neuralcov.experiments import paper
@@ -227,22 +227,26 @@ def _range(name: str, values: Sequence[float]) -> str:
 
 
 def fuzz_table(cells: Sequence[tuple[str, dict[str, Any]]]) -> str:
-    """What campaigns found, beside the paper's."""
-    header = ["guided by", "faults/outputs", "seeds done", "IS", "FID", "classes", "entropy", "judged per s"]
-    header += [f"paper: {what}" for what in ("faults/outputs", "IS", "FID", "classes", "entropy")]
-    rows = []
+    """What campaigns found, beside the paper's: counts of the first run, the rest as means over all."""
+    header = ["guided by", "faults/outputs", "share", "runs", "seeds done", "IS", "FID", "classes", "entropy"]
+    header += ["judged per s", *(f"paper: {what}" for what in ("faults/outputs", "IS", "FID", "classes", "entropy"))]
+    by_name: dict[str, list[dict[str, Any]]] = {}
     for _, content in cells:
-        name, found = content["parameters"]["criterion"], content["result"]
-        natural = found["natural"]
+        by_name.setdefault(content["parameters"]["criterion"], []).append(content["result"])
+    rows = []
+    for name, runs in by_name.items():
+        found = runs[0]
         row = [
             name,
             f"{found['faults']:,}/{found['outputs']:,}",
+            _over_runs([100 * run["faults"] / run["outputs"] if run["outputs"] else None for run in runs], ".1f", " %"),
+            str(len(runs)),
             f"{found['iterations']:,} of {found['wanted']:,}",
-            _plain(natural.get("inception score")),
-            _plain(natural.get("frechet distance")),
+            _over_runs([run["natural"].get("inception score") for run in runs]),
+            _over_runs([run["natural"].get("frechet distance") for run in runs]),
             str(found["classes"]),
-            f"{found['entropy']:.2f}",
-            f"{found['judged'] / found['seconds']:,.0f}" if found["seconds"] else "–",
+            _over_runs([run["entropy"] for run in runs]),
+            _over_runs([run["judged"] / run["seconds"] if run["seconds"] else None for run in runs], ",.0f"),
         ]
         theirs = paper.figures()["fuzz"].get(name)
         if theirs is None:
@@ -252,6 +256,19 @@ def fuzz_table(cells: Sequence[tuple[str, dict[str, Any]]]) -> str:
             row += [_plain(theirs["frechet distance"]), str(theirs["classes"]), f"{theirs['entropy']:.2f}"]
         rows.append(row)
     return markdown(header, rows)
+
+
+def _over_runs(values: Sequence[float | None], form: str = ".2f", unit: str = "") -> str:
+    """Mean and standard deviation of what is known.
+
+    >>> _over_runs([1.0, 2.0, None]), _over_runs([30.0], ".1f", " %"), _over_runs([None])
+    ('1.50 ± 0.71', '30.0 %', '–')
+    """
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    spread = f" ± {stdev(known):{form}}" if len(known) > 1 else ""
+    return f"{mean(known):{form}}{spread}{unit}"
 
 
 def _plain(value: float | None) -> str:

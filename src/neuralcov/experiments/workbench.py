@@ -11,6 +11,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
+from neuralcov.core.errors import NeuralcovError
 from neuralcov.experiments.scales import Scale
 
 T = TypeVar("T")
@@ -29,16 +30,20 @@ class Workbench:
         self.scale, self.device, self.seed = scale, torch.device(device), seed
         self.prepared = 0.0
         self._made: dict[Hashable, Any] = {}
-        self._failed: dict[Hashable, Exception] = {}
+        self._failed: dict[Hashable, NeuralcovError] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` gives, made at first need; if that fails, it fails again without being tried again."""
+        """What ``make`` gives, made at first need.
+
+        What the user has to put right, such as data that is missing, fails again without being tried again. All else
+        is tried again: memory, for one, may be there by then.
+        """
         if key in self._failed:
             raise self._failed[key]
         if key not in self._made:
             try:
                 self._made[key] = make()
-            except Exception as error:
+            except NeuralcovError as error:
                 self._failed[key] = error
                 raise
         return cast(T, self._made[key])
@@ -62,6 +67,10 @@ class Workbench:
         """Random numbers of the device, by the seed and further numbers."""
         return torch.Generator(self.device).manual_seed(mixed(self.seed, *numbers))
 
+    def seed_of(self, run: int) -> int:
+        """The seed of a run: the workbench's own for the first."""
+        return mixed(self.seed, run) if run else self.seed
+
     def rows(self, count: int, wanted: int, *numbers: int) -> torch.Tensor:
         """So many of ``count`` rows, drawn without repetition, the same on every device."""
         order = torch.randperm(count, generator=torch.Generator().manual_seed(mixed(self.seed, *numbers)))
@@ -77,6 +86,11 @@ class Workbench:
             "neuralcov": _version("neuralcov"),
             "foolbox": _version("foolbox"),
         }
+
+
+def numbers_of(choice: int, run: int) -> tuple[int, ...]:
+    """What a random choice is made by: its number, and beyond the first run the run's."""
+    return (choice, run) if run else (choice,)
 
 
 def mixed(*numbers: int) -> int:
