@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -85,14 +86,19 @@ class Traces(Record):
 
     def rows(self, wanted: Int[Tensor, "some"]) -> Float[Tensor, "some width"]:
         """Rows by number, which must rise, on the device."""
-        parts, start = [], 0
-        for block in self.blocks:
-            low, high = torch.searchsorted(wanted, torch.tensor([start, start + len(block)])).tolist()
-            if low < high:
-                local = (wanted[low:high] - start).to(block.device, non_blocking=True)
-                parts.append(block[local].to(self.device, non_blocking=True))
-            start += len(block)
-        return torch.cat(parts) if len(parts) != 1 else parts[0]
+        lengths = torch.tensor([len(block) for block in self.blocks])
+        starts = lengths.cumsum(0) - lengths
+        cuts = torch.searchsorted(wanted, torch.cat([starts, lengths.sum()[None]]))
+        local = wanted - starts.repeat_interleave(cuts.diff())
+        # Classes lie scattered over all blocks: per block, nothing but the gathering itself is left to the host.
+        on_device = local.to(self.device, non_blocking=True)
+        found = torch.empty(len(wanted), self.width, device=self.device)
+        for block, (low, high) in zip(self.blocks, pairwise(cuts.tolist()), strict=True):
+            if low < high and block.device == found.device:
+                torch.index_select(block, 0, on_device[low:high], out=found[low:high])
+            elif low < high:
+                found[low:high] = block[local[low:high]].to(self.device, non_blocking=True)
+        return found
 
     def _with(self, rows: Tensor) -> tuple[Tensor, ...]:
         joined, small = self._split_small()
