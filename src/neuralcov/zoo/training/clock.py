@@ -50,10 +50,10 @@ def one_cycle(progress: float, warm_up: float) -> float:
     return 0.5 + 0.5 * math.cos(math.pi * (progress - warm_up) / (1 - warm_up))
 
 
-def plateau(progress: float, warm_up: float, hold: float = 0.5) -> float:
-    """A short rise, a plateau, then straight to 0: for adversaries, which need a while at a steady rate.
+def plateau(progress: float, warm_up: float, hold: float = 0.75) -> float:
+    """A short rise, a plateau, then straight to 0: for adversaries, which stop improving once their rate is low.
 
-    >>> [plateau(p, 0.01) for p in (0.25, 0.5, 0.75, 1)]
+    >>> [plateau(p, 0.01) for p in (0.25, 0.75, 0.875, 1)]
     [1.0, 1.0, 0.5, 0.0]
     """
     return min(1.0, (progress + 1e-3) / max(warm_up, 1e-3), (1 - progress) / (1 - hold))
