@@ -269,6 +269,36 @@ def test_nan_inputs_are_reported_once(net, inputs):
     assert coverage.values() == clean.values()
 
 
+def test_nan_in_calibration_is_reported(tmp_path):
+    rows = np.random.default_rng(0).standard_normal((30, 2)).astype(np.float32)
+    rows[3, 1] = np.nan
+    coverage = nc.Coverage.of_layers({"a": 2}, [nc.KMNC(10), nc.LVC()])
+    with pytest.warns(nc.CoverageWarning, match="calibration: 1 training inputs with NaN or infinite outputs"):
+        coverage.calibrate(activations={"a": rows})
+    coverage.save_calibration(tmp_path / "some.ncal")
+    again = nc.Coverage.of_layers({"a": 2}, [nc.KMNC(10), nc.LVC()])
+    again.calibrate(tmp_path / "some.ncal")
+    again.update(activations={"a": rows[:2]})
+    sentences = [str(finding) for finding in again.findings()]
+    assert "calibration: 1 training inputs with NaN or infinite outputs were left out" in sentences
+    assert "LVC: calibrated on 29 inputs, fewer than" not in sentences
+    with pytest.raises(nc.NeuralcovError, match="saw no input whose outputs are finite, among 30"):
+        nc.Coverage.of_layers({"a": 2}, [nc.KMNC(10)]).calibrate(activations={"a": rows * np.nan})
+
+
+def test_float64_beyond_float32_counts_as_infinite():
+    coverage = nc.Coverage.of_layers({"a": 1}, [nc.DSC(0.1)])
+    coverage.calibrate(activations={"a": np.array([[0.0], [1.0]])}, predictions=[0, 1])
+    found = coverage.scores(activations={"a": np.array([[1e39], [0.5]])}, predictions=[0, 0])["DSC(0.1)"]
+    assert found.isnan().tolist() == [True, False]
+
+
+def test_numbers_of_numpy_are_plain_numbers():
+    criteria = [nc.TKNC(np.int64(3)), nc.NC(np.float32(0.5))]
+    assert [criterion.name for criterion in criteria] == ["TKNC(3)", "NC(0.5)"]
+    assert type(criteria[0].k) is int
+
+
 def test_an_empty_batch(net, inputs):
     coverage = nc.Coverage(net, CRITERIA)
     coverage.update(inputs[:0])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from neuralcov.core.activations import Activations, home_of
 from neuralcov.core.arrays import arranged, as_activations
+from neuralcov.core.criterion import NOT_FINITE
 from neuralcov.core.errors import (
     CalibrationError,
     CoverageWarning,
@@ -189,9 +190,11 @@ class Coverage:
             self._fit(self._read_calibration(data))
             return
         reference: Reference | None = None
+        not_finite: Tensor | int = 0
         with self.tap():
             for batch in self._batches(data, activations, labels, predictions, "calibrating", progress):
                 reference = (reference or Reference.empty(batch.layout, self.criteria)).observe(batch)
+                not_finite = not_finite + batch.tally[NOT_FINITE]
             if reference is None or reference.seen == 0:
                 raise CalibrationError("calibration saw no input: the training data gave no batch")
             if held_out is not None:
@@ -199,7 +202,8 @@ class Coverage:
                 data, activations = (None, held_out) if bare else (held_out, None)
                 for batch in self._batches(data, activations, None, None, "holding out", progress):
                     reference = reference.hold_out(batch)
-        self._fit(reference.finished())
+        self._fit(reference.finished(left_out=int(not_finite)))
+        self._warn()
 
     def assess(self, data: Iterable[Any], *, progress: bool | None = None) -> None:
         """Update with every batch of a loader; one forward pass feeds all criteria."""
@@ -338,7 +342,9 @@ class Coverage:
 
     def findings(self) -> tuple[Finding, ...]:
         """What was left out of the measurement, and what to bear in mind when reading it."""
-        return self._ledger.findings()
+        left_out = 0 if self._reference is None else self._reference.left_out
+        said = f"{left_out} training inputs with NaN or infinite outputs were left out"
+        return (*([Finding("calibration", said, left_out)] if left_out else []), *self._ledger.findings())
 
     # States
 
@@ -559,7 +565,7 @@ class Coverage:
 
     def _warn(self) -> None:
         """Say every finding once."""
-        for finding in self._ledger.findings():
+        for finding in self.findings():
             key = f"{finding.criterion}: {finding.sentence.lstrip('0123456789')}"
             if key not in self._warned:
                 self._warned.add(key)

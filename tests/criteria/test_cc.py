@@ -65,6 +65,13 @@ def test_merging_offers_the_others_centres_in_order():
     assert first.values()["CC(2)"] == expected
 
 
+def test_a_float32_batch_does_not_round_older_float64_centres():
+    coverage = nc.Coverage.of_layers({"a": 1}, [nc.CC(1e-9)])
+    for value in (np.array([[0.1]]), np.array([[5.0]], np.float32), np.array([[0.1]])):
+        coverage.update(activations={"a": value})
+    assert coverage.values() == {"CC(1e-09)": 2.0}
+
+
 def test_wide_layers_with_a_large_common_part():
     rng = np.random.default_rng(2)
     points = (1000 + rng.standard_normal((50, 2000))).astype(np.float32)

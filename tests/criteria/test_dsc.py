@@ -70,7 +70,7 @@ def test_inputs_of_a_class_without_traces_are_left_out_and_counted():
     labels[:2] = 7
     assert np.isnan(scores(coverage, tests, labels)[:2]).all()
     coverage.update(activations={"a": tests}, predictions=labels)
-    with pytest.warns(nc.CoverageWarning, match="2 inputs without a place"):
+    with pytest.warns(nc.CoverageWarning, match="2 inputs were left out: their classes did not occur"):
         coverage.values()
     coverage.reset()
     coverage.update(activations={"a": tests}, predictions=np.full(6, 8))

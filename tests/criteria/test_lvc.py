@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from scipy.integrate import quad
 from scipy.stats import multivariate_normal
 
 import neuralcov as nc
@@ -98,6 +99,56 @@ def test_jackknife_corrects_small_suites_and_gives_a_standard_error():
         errors.append(coverage.beside()["LVC(groups=10)"]["standard error"])
     assert abs(np.mean(corrected) - truth) < 0.25 * abs(np.mean(plain) - truth)
     assert np.mean(errors) == pytest.approx(np.std(corrected, ddof=1), rel=0.6)
+
+
+@pytest.mark.parametrize(("times", "short"), [(1, 0.16), (2, 0.09), (5, 0.04), (10, 0.02)])
+def test_small_suites_fall_short_as_random_matrices_do(times, short):
+    """Against the Marchenko-Pastur law, and the figures of the documentation."""
+    width, ratio = 128, 1 / times
+    rng = np.random.default_rng(0)
+    training = {"a": rng.standard_normal((100_000, width)).astype(np.float32)}
+    tests = {"a": rng.standard_normal((times * width, width)).astype(np.float32)}
+    low, high = (1 - np.sqrt(ratio)) ** 2, (1 + np.sqrt(ratio)) ** 2
+
+    def integrand(x):
+        return np.log2(1 + x) * np.sqrt((high - x) * (x - low)) / (2 * np.pi * ratio * x)
+
+    expected = quad(integrand, low, high)[0]
+    assert value_of(nc.LVC(), tests, training) == pytest.approx(expected, rel=0.02)
+    assert 1 - expected == pytest.approx(short, abs=0.005)
+
+
+def test_inputs_beyond_what_float64_resolves_are_left_out_and_counted():
+    training, tests = suite(1, 500, widths={"a": 5}), suite(2, 30, widths={"a": 5})
+    plain = value_of(nc.LVC(), tests, training)
+    for scale, left_out in ((1e7, 0), (1e12, 1), (1e30, 1)):
+        far = {"a": np.concatenate([tests["a"], scale * training["a"][:1]])}
+        coverage = covered(nc.LVC(), far, training)
+        found = [finding for finding in coverage.findings() if finding.inputs]
+        assert [finding.inputs for finding in found] == [1] * left_out
+        if left_out:
+            assert "so that float64 would lose the rest" in found[0].sentence
+            assert coverage._ledger.values()["LVC"] == plain
+            assert coverage.gain(activations={"a": far["a"][-1:]})["LVC"].tolist() == [0]
+        else:
+            rows = far["a"].astype(np.float64)
+            assert coverage._ledger.values()["LVC"] == pytest.approx(bits(rows, training["a"]), rel=1e-4)
+
+
+def test_a_constant_layer_of_float64_is_constant():
+    training = {"a": np.full((35, 2), 0.1), "b": np.random.default_rng(0).standard_normal((35, 3))}
+    coverage = nc.Coverage.of_layers({"a": 2, "b": 3}, [nc.LVC()])
+    coverage.calibrate(activations=training)
+    coverage.update(activations={"a": np.zeros((9, 2)), "b": training["b"][:9]})
+    assert [row.values["LVC"] is None for row in coverage.by_layer()] == [True, False]
+
+
+@pytest.mark.parametrize("held_out", [np.ones((1, 3)), np.ones((4, 3)), np.full((4, 3), np.nan)])
+def test_held_out_inputs_without_spread_are_refused(held_out):
+    training = {"a": np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)}
+    coverage = nc.Coverage.of_layers({"a": 3}, [nc.LVC(relative=True)])
+    with pytest.raises(nc.NeuralcovError, match="the held-out inputs span no volume"):
+        coverage.calibrate(activations=training, held_out={"a": held_out.astype(np.float32)})
 
 
 def test_groups_do_not_depend_on_order_or_split():

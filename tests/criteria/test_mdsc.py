@@ -57,5 +57,5 @@ def test_one_trace_alone():
 
 
 def test_ridge_out_of_range():
-    with pytest.raises(nc.NeuralcovError, match="ridge must be above 0"):
+    with pytest.raises(nc.NeuralcovError, match="ridge must be at least 1e-12"):
         nc.MDSC(ridge=0)

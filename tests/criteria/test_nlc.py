@@ -87,10 +87,18 @@ def test_labels_out_of_range_are_left_out_and_counted():
     tests = suite(12, 10)
     labels = np.array([0, 1] * 4 + [7, -1])
     coverage = covered(nc.NLC(classes=2), tests, labels=labels)
-    with pytest.warns(nc.CoverageWarning, match="2 inputs without a place among the classes"):
+    with pytest.warns(nc.CoverageWarning, match="2 inputs were left out: their classes did not occur"):
         found = coverage.values()
     rest = {name: values[:8] for name, values in tests.items()}
     assert found["NLC(classes=2)"] == value_of(nc.NLC(classes=2), rest, labels=labels[:8])
+
+
+def test_merging_into_a_layer_that_saw_nothing_takes_the_other():
+    first, second = (nc.Coverage.of_layers({"a": 1}, [nc.NLC()]) for _ in range(2))
+    first.update(activations={"a": np.array([[np.nan]], np.float32)})
+    second.update(activations={"a": np.array([[0.0]], np.float32)})
+    first.merge(second)
+    assert first.gain(activations={"a": np.array([[3.0]], np.float32)})["NLC"].tolist() == [2.25]
 
 
 def test_no_label_in_range_is_an_error():

@@ -214,7 +214,7 @@ def test_classes_without_a_path_are_left_out_and_counted():
     training, tests = explained(1, 30), explained(2, 20)
     tests.predictions[:4] = torch.tensor([-1, 3, 99, 3])
     coverage = measured(nc.NPC(), training, tests)
-    with pytest.warns(nc.CoverageWarning, match="4 inputs without a place among the classes were left out"):
+    with pytest.warns(nc.CoverageWarning, match="4 inputs were left out: their classes did not occur"):
         value = coverage.values()["NPC(0.7)"]
     assert value == unused(measured(nc.NPC(), training, tests.take(slice(4, 20))))
     assert not coverage.gain(activations=tests)["NPC(0.7)"][:4].any()

@@ -63,7 +63,12 @@ def test_batch_size():
 
 def test_padding_mask():
     assert padding_mask(X, None, 4) is None
-    assert padding_mask(X, [2, 0, 1, 1], 4).tolist() == [[True, True], [False, False], [True, False], [True, False]]
+    # As wide as the inputs were padded to, and as the longest where nothing says how wide that is.
+    two = [[True, True], [False, False], [True, False], [True, False]]
+    assert padding_mask(X, [2, 0, 1, 1], 4).tolist() == [[*row, False] for row in two]
+    assert padding_mask(torch.zeros(4), [2, 0, 1, 1], 4).tolist() == two
+    assert padding_mask(torch.zeros(4, 9, 2), [2, 0, 1, 1], 4).tolist() == two
+    assert padding_mask(torch.zeros(9, 4, 7), [2, 0, 1, 1], 4, batch_axis=1).shape == (4, 9)
     mask = torch.tensor([[1, 0], [1, 1]])
     assert padding_mask({"attention_mask": mask}, None, 2).tolist() == [[True, False], [True, True]]
     assert padding_mask({"lengths": np.array([1, 2])}, None, 2).tolist() == [[True, False], [True, True]]

@@ -162,6 +162,39 @@ def test_lengths_and_attention_masks_mark_absent_steps():
     assert batch.present["rnn[0]"].tolist() == [False, True]
 
 
+def test_lengths_shorter_than_the_padding():
+    class Tokens(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(2, 3)
+
+        def forward(self, x):
+            return self.fc(x).mean(1)
+
+    model, x = Tokens(), torch.randn(2, 5, 2)
+    outputs = model.fc(x).detach()
+    for lengths in ([5, 2], [3, 2], [1, 1]):
+        expected = torch.stack([outputs[i, :n].mean(0) for i, n in enumerate(lengths)])
+        torch.testing.assert_close(run(model, x, lengths=lengths).layers["fc"], expected)
+    batch = run(Recurrent(), torch.randn(2, 3, 3), lengths=[1, 2])
+    assert batch.present["rnn[2]"].tolist() == [False, False]
+
+
+def test_a_mask_counts_in_a_batch_of_one_whose_tokens_come_first():
+    class TokensFirst(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(2, 3)
+
+        def forward(self, x, attention_mask):
+            return self.fc(x.transpose(0, 1)).mean(0)
+
+    model, x, mask = TokensFirst(), torch.randn(2, 3, 2), torch.tensor([[1, 1, 0], [1, 0, 0]])
+    both = run(model, {"x": x, "attention_mask": mask}).layers["fc"]
+    alone = run(model, {"x": x[1:], "attention_mask": mask[1:]}).layers["fc"]
+    torch.testing.assert_close(alone, both[1:])
+
+
 def test_steps_are_fixed_by_the_first_batch():
     tap = Tap(Recurrent())
     tap.run(Batch(torch.randn(2, 4, 3)))
@@ -191,6 +224,38 @@ def test_cells_are_unrolled_by_their_calls():
     torch.testing.assert_close(batch.layers["cell#2"], output)
     shorter, _ = tap.run(Batch(torch.randn(2, 2, 3)))
     assert shorter.present["cell#2"].tolist() == [False, False]
+    padded = run(Loop(), torch.randn(2, 3, 3), lengths=[2, 1])
+    assert {name: present.tolist() for name, present in padded.present.items()} == {
+        "cell": [True, True],
+        "cell#1": [True, False],
+        "cell#2": [False, False],
+    }
+
+
+def test_steps_that_a_cell_did_not_take_stand_where_they_would_have():
+    class Stacked(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.low, self.high, self.fc = nn.GRUCell(2, 3), nn.GRUCell(3, 3), nn.Linear(3, 2)
+
+        def forward(self, x):
+            low = high = None
+            for step in range(x.shape[1]):
+                low = self.low(x[:, step], low)
+                high = self.high(low, high)
+            return self.fc(high)
+
+    model, short, long = Stacked(), torch.randn(9, 2, 2), torch.randn(9, 3, 2)
+    orders = [list(run(model, x, steps=3).layers) for x in (short, long)]
+    assert orders[0] == orders[1] == ["low", "high", "low#1", "high#1", "low#2", "high#2", "fc"]
+    coverages = []
+    for batches in ((short, long), (long, short)):
+        coverage = nc.Coverage(model, [nc.SS()], steps=3)
+        for x in batches:
+            coverage.update(x)
+        coverages.append(coverage)
+    assert coverages[0].values() == coverages[1].values()
+    coverages[0].merge(coverages[1])
 
 
 def test_several_inputs_keyword_inputs_and_mapping_outputs():

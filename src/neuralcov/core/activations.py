@@ -13,6 +13,7 @@ from neuralcov.core.layout import Layout, group_by_width
 from neuralcov.core.shapes import Bool, Float, Int
 
 T = TypeVar("T")
+_LARGEST = torch.finfo(torch.float32).max
 
 
 def home_of(device: torch.device) -> torch.device:
@@ -179,10 +180,11 @@ class Activations:
 def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> Tensor:
     """Which inputs are finite everywhere they are present.
 
-    NaN and infinity pass through to a row's extremes, so that looking at these is enough.
+    NaN and infinity pass through to a row's extremes, so that looking at these is enough. Traces are float32, so that
+    a float64 beyond its range counts as infinite.
     """
     least, most = (torch.cat([extremes[end] for _, _, extremes in raw], dim=1) for end in (0, 1))
-    good = torch.isfinite(least) & torch.isfinite(most)
+    good = (least >= -_LARGEST) & (most <= _LARGEST)
     if any(present is not None for _, present, _ in raw):
         absent = [
             torch.zeros_like(extremes[0], dtype=torch.bool) if present is None else ~present

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+
 from neuralcov.core.errors import HyperParameterError
 
 
@@ -25,9 +27,18 @@ def refuse(owner: object, field: str, rule: str) -> HyperParameterError:
     return HyperParameterError(f"{type(owner).__name__}({field}={value!r}): {field} must be {rule}")
 
 
+def _plain(owner: object, field: str) -> Any:
+    """The value; one of NumPy's is made a plain one in its place, so that names and files can hold it."""
+    value = getattr(owner, field)
+    if isinstance(value, np.generic):
+        value = value.item()
+        object.__setattr__(owner, field, value)
+    return value
+
+
 def whole_number(owner: object, field: str, *, at_least: int) -> None:
     """Require an integer of at least ``at_least``."""
-    value = getattr(owner, field)
+    value = _plain(owner, field)
     if isinstance(value, bool) or not isinstance(value, int):
         raise refuse(owner, field, f"a whole number of at least {at_least}")
     if value < at_least:
@@ -44,7 +55,7 @@ def number(
     at_most: float | None = None,
 ) -> None:
     """Require a finite number within the given bounds."""
-    value = getattr(owner, field)
+    value = _plain(owner, field)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         raise refuse(owner, field, "a finite number")
     if above is not None and not value > above:

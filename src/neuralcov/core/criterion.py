@@ -124,6 +124,11 @@ class Criterion(ABC, Generic[StateT]):
         """The laws this criterion obeys, of :data:`ALL_PROMISES`; each is tested."""
 
     @property
+    def unplaced(self) -> str:
+        """Why inputs with finite outputs may be left out, for messages."""
+        return "their classes did not occur in calibration or lie out of range"
+
+    @property
     def fixed_size(self) -> bool:
         """Whether states keep their shape and ``observe`` never waits for the device, so that it can be recorded."""
         return False

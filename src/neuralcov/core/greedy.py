@@ -200,8 +200,9 @@ def _appended(clusters: Clusters, values: Tensor, chosen: Tensor, capacity: int)
     if not len(values):
         return clusters
     # One row more than needed takes whatever was not chosen.
-    centres = values.new_zeros(layers, capacity + 1, width)
+    dtype = torch.promote_types(values.dtype, clusters.centres.dtype)
+    centres = values.new_zeros(layers, capacity + 1, width, dtype=dtype)
     centres[:, :old] = clusters.centres
     place = torch.where(chosen, clusters.count[:, None] + chosen.cumsum(1) - 1, capacity)
-    centres[torch.arange(layers, device=values.device)[:, None], place] = values.transpose(0, 1)
+    centres[torch.arange(layers, device=values.device)[:, None], place] = values.transpose(0, 1).to(dtype)
     return Clusters(centres[:, :capacity].contiguous(), clusters.count + chosen.sum(1))

@@ -200,14 +200,13 @@ class Ledger:
             counts = state.counts.tolist()
             if counts[UNPLACED] and not counts[TAKEN]:
                 raise InputError(
-                    f"{criterion.name} could place none of {counts[UNPLACED]} inputs: "
-                    "their classes did not occur in calibration or lie out of range"
+                    f"{criterion.name} could place none of {counts[UNPLACED]} inputs: {criterion.unplaced}"
                 )
             if counts[NOT_FINITE]:
                 said = f"{counts[NOT_FINITE]} inputs with NaN or infinite outputs were left out"
                 found.append(Finding(criterion.name, said, counts[NOT_FINITE]))
             if counts[UNPLACED]:
-                said = f"{counts[UNPLACED]} inputs without a place among the classes were left out"
+                said = f"{counts[UNPLACED]} inputs were left out: {criterion.unplaced}"
                 found.append(Finding(criterion.name, said, counts[UNPLACED]))
             found.extend(Finding(criterion.name, remark) for remark in criterion.remarks(state))
         return tuple(found)

@@ -154,6 +154,9 @@ class _Bounds:
         self._lower = torch.full(shape, math.inf, dtype=queries.dtype, device=queries.device)
         self._number = torch.full(shape, -1, device=queries.device)
         self._upper = torch.full((len(queries),), math.inf, dtype=queries.dtype, device=queries.device)
+        # Squares beyond this are near overflow: nothing is concluded from them.
+        self._large = 1e36 if queries.dtype == torch.float32 else 1e300
+        self._overflown = torch.zeros((), dtype=torch.bool, device=queries.device)
 
     def narrow(
         self, numbers: Tensor, rows: Tensor, forbidden: Tensor | None, among: Tensor | slice = slice(None)
@@ -164,7 +167,10 @@ class _Bounds:
         apart = product(self._wide[among], others).mul_(-2)
         apart += asked[:, None]
         apart += squares
-        error = (asked.sqrt()[:, None] + squares.sqrt()).square_().mul_(self._error)
+        self._overflown |= ~squares.isfinite().all()
+        # Rows too long to be squared count as infinitely far, which result() doubts where it would matter.
+        apart.nan_to_num_(nan=math.inf, posinf=math.inf, neginf=-math.inf)
+        error = (_roots(asked)[:, None] + _roots(squares)).square_().mul_(self._error)
         if forbidden is not None:
             apart.masked_fill_(forbidden, math.inf)
         self._upper[among] = torch.minimum(self._upper[among], (apart + error).amin(1))
@@ -177,10 +183,16 @@ class _Bounds:
 
     def result(self) -> tuple[Tensor, Tensor, Tensor]:
         """Candidates, which of them could be nearest, and which queries may have more; all on the CPU."""
-        could_be = (self._lower <= self._upper[:, None]) & self._lower.isfinite()
-        packed = torch.cat([self._number, could_be.long()], dim=1).cpu()
-        candidates, could_be = packed[:, : _KEPT + 1], packed[:, _KEPT + 1 :].bool()
-        return candidates[:, :_KEPT], could_be[:, :_KEPT], could_be[:, _KEPT]
+        could_be = (self._lower <= self._upper[:, None]) & (self._lower < math.inf)
+        doubtful = could_be[:, _KEPT] | (self._squares > self._large) | (self._overflown & (self._upper > self._large))
+        packed = torch.cat([self._number, could_be.long(), doubtful[:, None].long()], dim=1).cpu()
+        candidates, could_be = packed[:, :_KEPT], packed[:, _KEPT + 1 : 2 * _KEPT + 1].bool()
+        return candidates, could_be, packed[:, -1].bool()
+
+
+def _roots(squares: Tensor) -> Tensor:
+    """Lengths of rows; 0 for those too long to be squared, whose bounds say nothing anyway."""
+    return squares.sqrt().masked_fill(squares.isinf(), 0)
 
 
 def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> Float[Tensor, "a b"]:

@@ -26,13 +26,14 @@ ACCUMULATORS = ("ranges", "moments", "sample", "traces", "paths")
 class Reference(Record):
     """The training data as criteria see it: only the accumulators that some criterion learns from.
 
-    ``held_out`` are the moments of training inputs kept apart, against which LVC's relative value is
-    taken; ``None`` where none were.
+    ``seen`` counts the inputs that take part, ``left_out`` those with NaN or infinite outputs. ``held_out`` are the
+    moments of training inputs kept apart, against which LVC's relative value is taken; ``None`` where none were.
     """
 
     names: tuple[str, ...]
     widths: tuple[int, ...]
     seen: int = 0
+    left_out: int = 0
     ranges: Ranges | None = None
     moments: tuple[Moments, ...] | None = None
     sample: Sample | None = None
@@ -81,10 +82,14 @@ class Reference(Record):
             paths=None if self.paths is None else tuple(paths.observe(batch) for paths in self.paths),
         )
 
-    def finished(self) -> Reference:
-        """The reference after the last batch."""
+    def finished(self, *, left_out: int = 0) -> Reference:
+        """The reference after the last batch, of whose inputs some were left out."""
+        if left_out == self.seen:
+            raise CalibrationError(f"calibration saw no input whose outputs are finite, among {left_out}")
         return replace(
             self,
+            seen=self.seen - left_out,
+            left_out=left_out,
             traces=None if self.traces is None else self.traces.finished(),
             paths=None if self.paths is None else tuple(paths.finished() for paths in self.paths),
         )

@@ -19,6 +19,8 @@ from neuralcov.core.moments import Moments
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float
 
+_ROUNDING = 2.0**-48
+
 
 @dataclass(frozen=True, eq=False)
 class Yardstick(Record):
@@ -36,7 +38,8 @@ class Yardstick(Record):
         """The yardstick of training moments, with λ = ridge · tr(Σ)/m."""
         covariance = training.covariance
         share = covariance.diagonal(dim1=1, dim2=2).mean(1)
-        alive = share > 0
+        # Equal float64 numbers have a mean that is off by rounding, and so a variance of about its square.
+        alive = share > (_ROUNDING * training.mean.abs().amax(1)).square()
         # An identity keeps the factorisation of a constant layer sound; its result is never used.
         covariance.diagonal(dim1=1, dim2=2).add_(torch.where(alive, ridge * share, 1.0)[:, None])
         return cls(training.mean, covariance, alive)

@@ -47,6 +47,14 @@ class DSC(SurpriseCriterion):
         super().__post_init__()
         checks.one_of(self, "by", "predicted", "label")
 
+    @property
+    def unplaced(self) -> str:
+        """By what the ratio of distances needs."""
+        return (
+            "their classes did not occur in calibration, or no other class did, or the nearest trace lies on one of "
+            "another class"
+        )
+
     def fit(self, view: TraceView) -> Fit:
         """Nothing yet: neighbours are found when first needed, and kept."""
         return DistanceFit(view)
@@ -59,7 +67,7 @@ class DistanceFit(Fit):
         super().__init__(view)
         self._to_others = torch.full((len(view.classes),), torch.nan, dtype=torch.float64)
         _, first = next(iter(view.stream()))
-        centre = first[:4096].mean(0)
+        centre = first[:4096].double().mean(0).float()
         self._everyone = Corpus(self._stream, view.rows, centre, view.classes.to(view.device))
 
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:

@@ -16,11 +16,13 @@ from neuralcov.core.criterion import (
     ORDER_FREE,
     SPLIT_FREE,
     TAKEN,
+    UNPLACED,
     Criterion,
     State,
     no_counts,
     widths_of,
 )
+from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.moments import Moments, empty_moments, merge_all
 from neuralcov.core.records import Record
@@ -29,6 +31,8 @@ from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.core.volume import Yardstick, volume, volume_gain
 
 _EXTREME_SHARE = 0.001
+# In units of training. A covariance in float64 with such an input in it no longer holds what the others span.
+_UNRESOLVED = 1e8
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +94,7 @@ class LVC(Criterion[LVCState]):
     def __post_init__(self) -> None:
         checks.flag(self, "relative")
         checks.whole_number(self, "groups", at_least=1)
-        checks.number(self, "ridge", above=0)
+        checks.number(self, "ridge", at_least=1e-12)
 
     @property
     def learns(self) -> frozenset[str]:
@@ -114,9 +118,19 @@ class LVC(Criterion[LVCState]):
         limit = torch.quantile(ordinary, 1 - _EXTREME_SHARE) if len(ordinary) else ordinary.new_tensor(torch.inf)
         unit_of = reference.held_out or reference.moments
         unit = _mean([volume(y, m) for y, m in zip(yardsticks, unit_of, strict=True)], yardsticks)
+        if self.relative and reference.held_out is not None and not bool(unit > 0):
+            raise CalibrationError(
+                f"{self.name}: the held-out inputs span no volume, so that nothing can be relative to them; "
+                "hold out at least two different inputs with finite outputs"
+            )
         # Nothing varied in training: there is no unit, and nothing that could be measured in it either.
         unit = torch.where(unit > 0, unit, 1.0)
         return replace(self, fitted=LVCFit(yardsticks, limit, unit, reference.seen, constant))
+
+    @property
+    def unplaced(self) -> str:
+        """Beyond what float64 holds beside the others."""
+        return f"they lie over {_UNRESOLVED:g} times as far out as training inputs, so that float64 would lose the rest"
 
     @property
     def fixed_size(self) -> bool:
@@ -133,14 +147,20 @@ class LVC(Criterion[LVCState]):
         """Take the batch into the blocks its inputs belong to."""
         fit: LVCFit = self.require_fitted()
         lengths, present = _lengths(fit.yardsticks, batch.stacks)
-        beyond = state.beyond + ((lengths > fit.limit) & present).sum()
+        resolved = lengths <= _UNRESOLVED
+        beyond = state.beyond + ((lengths > fit.limit) & present & resolved).sum()
+        # Where looking is free, masks are made only if they are needed.
+        everyone = resolved.device.type == "cpu" and bool(resolved.all())
+        stacks = batch.stacks if everyone else tuple(_among(stack, resolved) for stack in batch.stacks)
         blocks = tuple(
-            tuple(
-                m.absorb(self._part(batch, s, index), donate=donate) for m, s in zip(block, batch.stacks, strict=True)
-            )
+            tuple(m.absorb(self._part(batch, s, index), donate=donate) for m, s in zip(block, stacks, strict=True))
             for index, block in enumerate(state.blocks)
         )
-        return LVCState(state.counts + batch.tally, state.widths, blocks, beyond)
+        counts = state.counts + batch.tally
+        left_out = (~resolved & batch.finite).sum()
+        counts[TAKEN] -= left_out
+        counts[UNPLACED] += left_out
+        return LVCState(counts, state.widths, blocks, beyond)
 
     def merge(self, a: LVCState, b: LVCState) -> LVCState:
         """Moments of both suites, block by block."""
@@ -172,7 +192,8 @@ class LVC(Criterion[LVCState]):
                 apart = _mean_gain(fit.yardsticks, _without(whole, block), batch)
                 rest += apart.masked_fill(home == index, 0)
             change = self.groups * change - (self.groups - 1) / self.groups * rest
-        return change / self._unit()
+        resolved = _lengths(fit.yardsticks, batch.stacks)[0] <= _UNRESOLVED
+        return change.masked_fill(~resolved, 0) / self._unit()
 
     def admit(
         self, state: LVCState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
@@ -211,12 +232,12 @@ class LVC(Criterion[LVCState]):
         if 0 < taken < 2 * widest:
             said.append(
                 f"{taken} inputs are fewer than twice the widest layer ({widest} neurons): "
-                "the value falls short by 4 % or more; compare suites of equal size only"
+                "in such a layer the value falls short by 9 % or more; compare suites of equal size only"
             )
         elif 0 < taken < 10 * widest:
             said.append(
                 f"{taken} inputs are fewer than 10 times the widest layer ({widest} neurons): "
-                "the value falls short by up to 4 %; compare suites of equal size"
+                "in such a layer the value falls short by 2 to 9 %; compare suites of equal size"
             )
         return tuple(said)
 
@@ -242,12 +263,17 @@ class LVC(Criterion[LVCState]):
     def _part(self, batch: Activations, stack: Stack, block: int) -> Stack:
         if self.groups == 1:
             return stack
-        here = (self._block_of(batch) == block)[:, None]
-        counted = here.expand(-1, stack.values.shape[1]) if stack.counted is None else stack.counted & here
-        return Stack(stack.values.masked_fill(~counted[:, :, None], 0), counted)
+        return _among(stack, self._block_of(batch) == block)
 
     def _block_of(self, batch: Activations) -> Int[Tensor, "batch"]:
         return batch.memo(("block", self.groups), lambda: _hash(batch.stacks[0].values[:, 0, :64]) % self.groups)
+
+
+def _among(stack: Stack, inputs: Bool[Tensor, "batch"]) -> Stack:
+    """The stack with only some of its inputs counting."""
+    chosen = inputs[:, None].expand(-1, stack.values.shape[1])
+    counted = chosen if stack.counted is None else stack.counted & chosen
+    return Stack(stack.values.masked_fill(~counted[:, :, None], 0), counted)
 
 
 def _hash(rows: Tensor) -> Int[Tensor, "batch"]:

@@ -45,7 +45,12 @@ class MDSC(SurpriseCriterion):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.number(self, "ridge", above=0)
+        checks.number(self, "ridge", at_least=1e-12)
+
+    @property
+    def unplaced(self) -> str:
+        """By what a covariance needs."""
+        return "their classes did not occur in calibration, or with equal traces only, which have no spread"
 
     def fit(self, view: TraceView) -> Fit:
         """A factor per class."""

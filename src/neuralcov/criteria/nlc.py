@@ -241,7 +241,8 @@ def _merge_groups(a: LayerSpread, b: LayerSpread) -> LayerSpread:
     if a.spread is None or b.spread is None:
         return LayerSpread(union, None)
     value = spread(union)
-    larger = b.moments.choose(a.moments, b.spread > a.spread)
+    # A layer that has seen nothing yet gives way to inputs whose spread is 0 as well: the first are always taken.
+    larger = b.moments.choose(a.moments, (b.spread > a.spread) | (a.moments.count == 0))
     largest = torch.maximum(a.spread, b.spread)
     taken = value > largest
     return LayerSpread(union.choose(larger, taken), torch.maximum(value, largest))

@@ -61,16 +61,16 @@ def _ranking(standings: Sequence[Standing]) -> Any:
 def _noise(found: Sequence[Comparison]) -> Any:
     """Noisy copies against the test suite, criterion by criterion."""
     chosen = [c for c in found if c.experiment == "diversity-image" and c.basis == ON_TOP and len(c.suites) == 3]
-    return _differences(chosen, " > ".join(chosen[0].suites) if chosen else "", "noisy copies")
+    return _differences(chosen)
 
 
 def _faults(found: Sequence[Comparison]) -> Any:
     """The test suite against attacked inputs, criterion by criterion."""
     chosen = [c for c in found if c.experiment == "faults" and c.basis == ON_TOP and "NLC" in c.runs]
-    return _differences(chosen, "attacked > test", "the test suite")
+    return _differences(chosen)
 
 
-def _differences(chosen: Sequence[Comparison], order: str, what: str) -> Any:
+def _differences(chosen: Sequence[Comparison]) -> Any:
     """By how much the suite that should come second exceeds the first: left of the line is right."""
     subjects = list(dict.fromkeys(c.subject for c in chosen))
     if not chosen:
@@ -88,7 +88,10 @@ def _differences(chosen: Sequence[Comparison], order: str, what: str) -> Any:
         axis.set_yticks(range(len(names)), names, fontsize=7)
         axis.invert_yaxis()
         axis.axvline(0.0, color="black", linewidth=0.8)
-        axis.set(title=f"{subject}: {order}", xlim=(-1.05, 1.05), xlabel=f"excess of {what}: (b - a) / (|a| + |b|)")
+        names_of = {comparison.suites[:2] for comparison in chosen}
+        first, second = names_of.pop() if len(names_of) == 1 else ("attacked", chosen[0].suites[1])
+        apart_by = f"({second} - {first}) / (|{second}| + |{first}|)"
+        axis.set(title=f"{subject}: {first} > {second}", xlim=(-1.05, 1.05), xlabel=f"{apart_by}: right if below 0")
         axis.grid(alpha=0.3)
     # One legend for all, below: beside the points it would hide some.
     shown = {label: handle for axis in axes[0] for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}

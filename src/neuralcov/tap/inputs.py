@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -124,10 +124,11 @@ def call(model: nn.Module, inputs: Any) -> Any:
     return model(inputs)
 
 
-def padding_mask(inputs: Any, lengths: Any, size: int) -> Tensor | None:
+def padding_mask(inputs: Any, lengths: Any, size: int, batch_axis: int = 0) -> Tensor | None:
     """``(batch, steps)``, true where a step belongs to the input, or ``None`` where nothing is padded.
 
-    Taken from ``lengths`` if given, else from keyword inputs called ``attention_mask`` or ``lengths``.
+    Taken from ``lengths`` if given, else from keyword inputs called ``attention_mask`` or ``lengths``. Lengths make it
+    as wide as the inputs were padded to, which may be more than the longest of them.
     """
     if lengths is None and isinstance(inputs, Mapping):
         mask = inputs.get("attention_mask")
@@ -141,8 +142,29 @@ def padding_mask(inputs: Any, lengths: Any, size: int) -> Tensor | None:
         raise InputError(
             f"lengths of type {steps.dtype} and shape {tuple(steps.shape)}: expected {size} integers, one per input"
         )
-    longest = int(steps.max()) if size else 0
-    return torch.arange(longest, device=steps.device) < steps[:, None]
+    width = _padded_to(inputs, int(steps.max()) if size else 0, size, batch_axis)
+    return torch.arange(width, device=steps.device) < steps[:, None]
+
+
+def _padded_to(inputs: Any, longest: int, size: int, batch_axis: int) -> int:
+    """Steps of the inputs with their padding: the first axis behind the batch that could be time."""
+    for part in [] if isinstance(inputs, PackedSequence) else _tensors(inputs):
+        if part.dim() > 1 and part.shape[batch_axis] == size:
+            others = [length for axis, length in enumerate(part.shape) if axis != batch_axis % part.dim()]
+            if longest not in others:
+                return next((length for length in others if length > longest), longest)
+            return longest
+    return longest
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        yield from _tensors(tuple(value.values()))
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _tensors(part)
 
 
 def _are_labels(value: Any, size: int) -> bool:

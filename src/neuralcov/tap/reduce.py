@@ -45,7 +45,7 @@ def to_neurons(
     features_last = batch_first.movedim(axis, -1)
     if total:
         return features_last if features_last.dim() == 2 else features_last.flatten(1, -2).sum(1)
-    return _average(features_last, mask)
+    return _average(features_last, mask, folded=folded)
 
 
 def _batch_first(output: Tensor, size: int, kind: Kind, layer: str) -> tuple[Tensor, bool]:
@@ -66,12 +66,14 @@ def _batch_first(output: Tensor, size: int, kind: Kind, layer: str) -> tuple[Ten
     )
 
 
-def _average(output: Tensor, mask: Tensor | None) -> Tensor:
+def _average(output: Tensor, mask: Tensor | None, *, folded: bool = False) -> Tensor:
     """Mean over all axes between the first and the last, as float32, or float64 if it was that."""
     dtype = _wide(output)
     if output.dim() == 2:
         return output.detach().to(dtype, copy=True)
-    if mask is not None and output.dim() == 3 and output.shape[1] == mask.shape[1]:
+    if mask is not None and (output.dim() == 3 or folded) and output.shape[1] == mask.shape[1]:
+        if output.dim() > 3:
+            output = output.detach().mean(dim=tuple(range(2, output.dim() - 1)), dtype=dtype)
         weights = mask.to(output.device, dtype)
         # An input of padding alone has no token to average: zeros, not a division by zero.
         share = weights / weights.sum(1, keepdim=True).clamp(min=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -127,7 +127,7 @@ class Tap:
         size = batch_size(inputs, self.batch_axis)
         if batch.labels is not None and batch.labels.shape[0] != size:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
-        recording = _Recording(size, padding_mask(inputs, lengths, size))
+        recording = _Recording(size, padding_mask(inputs, lengths, size, self.batch_axis))
         if relevance:
             self._refuse_recurrent()
             recording.tape = relevance_tape(self.model)
@@ -233,7 +233,7 @@ class Tap:
                 continue
             recording.layers[name] = outputs[:, step]
             if mask is not None:
-                recording.present[name] = mask[:, step].to(outputs.device) if step < mask.shape[1] else absent
+                recording.present[name] = _within(mask, step).to(outputs.device)
 
     def _complete(self, recording: _Recording) -> None:
         """Check that every chosen layer ran; fill in calls of recurrent cells that shorter inputs lack."""
@@ -244,8 +244,11 @@ class Tap:
                 + (f" (nor did {len(silent) - 1} more)" if len(silent) > 1 else "")
                 + f"; leave it out, for example with layers='!{silent[0]}'"
             )
+        order = list(recording.layers)
         for name in self._cells:
             self._complete_cell(recording, name)
+        if len(recording.layers) > len(order):
+            recording.layers = {layer: recording.layers[layer] for layer in with_missing_steps(order, self._steps)}
 
     def _complete_cell(self, recording: _Recording, name: str) -> None:
         made = recording.calls[name]
@@ -261,7 +264,53 @@ class Tap:
             if index >= made:
                 recording.layers[layer] = torch.zeros_like(like)
                 recording.present[layer] = torch.zeros(recording.size, dtype=torch.bool, device=like.device)
-            elif recording.mask is not None and index < recording.mask.shape[1]:
-                recording.present[layer] = recording.mask[:, index].to(like.device)
-        if recording.mask is not None and recording.mask.shape[1]:
-            recording.present[name] = recording.mask[:, 0].to(like.device)
+            elif recording.mask is not None:
+                recording.present[layer] = _within(recording.mask, index).to(like.device)
+        if recording.mask is not None:
+            recording.present[name] = _within(recording.mask, 0).to(like.device)
+
+
+def _within(mask: Tensor, step: int) -> Tensor:
+    """Which inputs have a step; none has one past the mask."""
+    return mask[:, step] if step < mask.shape[1] else mask.new_zeros(mask.shape[0])
+
+
+def with_missing_steps(order: Sequence[str], steps: Mapping[str, int]) -> list[str]:
+    """Layers in execution order, with the calls of recurrent cells that longer inputs would have made.
+
+    A missing step stands where a longer loop would have put it: behind the step before, and where cells take turns,
+    behind that of all that do.
+
+    >>> with_missing_steps(["a", "b", "a#1", "b#1", "fc"], {"a": 3, "b": 3})
+    ['a', 'b', 'a#1', 'b#1', 'a#2', 'b#2', 'fc']
+    >>> with_missing_steps(["a", "a#1", "b", "b#1", "fc"], {"a": 3, "b": 3})
+    ['a', 'a#1', 'a#2', 'b', 'b#1', 'b#2', 'fc']
+    """
+    placed = list(order)
+    cells = [name for name in order if name in steps]
+    turns = {name: _taking_turns(order, name, cells) for name in cells}
+    for index in range(1, max((steps[name] for name in cells), default=0)):
+        for name in cells:
+            if index < steps[name] and f"{name}#{index}" not in placed:
+                before = [_call(other, index - 1) for other in turns[name]] + [
+                    _call(other, index) for other in turns[name]
+                ]
+                behind = max(placed.index(layer) for layer in before if layer in placed)
+                placed.insert(behind + 1, f"{name}#{index}")
+    return placed
+
+
+def _taking_turns(order: Sequence[str], name: str, cells: Sequence[str]) -> list[str]:
+    """The cells called between the first two calls of one, and that one."""
+    if f"{name}#1" not in order:
+        return [name]
+    first, second = order.index(name), order.index(f"{name}#1")
+    others = [other for other in cells if first < order.index(other) < second]
+    earlier = [
+        other for other in cells if f"{other}#1" in order and order.index(other) < first < order.index(f"{other}#1")
+    ]
+    return [*earlier, name, *others]
+
+
+def _call(name: str, index: int) -> str:
+    return f"{name}#{index}" if index else name
