@@ -4,7 +4,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 import neuralcov as nc
-from neuralcov.tap.inputs import batch_size, padding_mask, unpack_batch
+from neuralcov.tap.inputs import batch_size, padding_of, unpack_batch
 
 X, Y = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
 
@@ -61,16 +61,20 @@ def test_batch_size():
         batch_size("x")
 
 
-def test_padding_mask():
-    assert padding_mask(X, None, 4) is None
-    # As wide as the inputs were padded to, and as the longest where nothing says how wide that is.
-    two = [[True, True], [False, False], [True, False], [True, False]]
-    assert padding_mask(X, [2, 0, 1, 1], 4).tolist() == [[*row, False] for row in two]
-    assert padding_mask(torch.zeros(4), [2, 0, 1, 1], 4).tolist() == two
-    assert padding_mask(torch.zeros(4, 9, 2), [2, 0, 1, 1], 4).tolist() == two
-    assert padding_mask(torch.zeros(9, 4, 7), [2, 0, 1, 1], 4, batch_axis=1).shape == (4, 9)
+def test_padding():
+    assert padding_of(X, None, 4) is None
+    two = torch.tensor([[True, True], [False, False], [True, False], [True, False]])
+    assert padding_of(torch.zeros(4), [2, 0, 1, 1], 4).mask.equal(two)
+    # Inputs padded further than the longest of them: features after time, before it, and the batch in between.
+    for inputs, batch_axis in ((torch.zeros(4, 9, 2), 0), (torch.zeros(4, 2, 9), 0), (torch.zeros(9, 4, 2), 1)):
+        padding = padding_of(inputs, [2, 0, 1, 1], 4, batch_axis)
+        assert padding.over(9)[:, :2].equal(two)
+        assert not padding.over(9)[:, 2:].any()
+        assert padding.over(2).equal(two)
+        assert padding.over(5) is None
+        assert padding.step(8).tolist() == padding.step(20).tolist() == [False] * 4
     mask = torch.tensor([[1, 0], [1, 1]])
-    assert padding_mask({"attention_mask": mask}, None, 2).tolist() == [[True, False], [True, True]]
-    assert padding_mask({"lengths": np.array([1, 2])}, None, 2).tolist() == [[True, False], [True, True]]
+    assert padding_of({"attention_mask": mask}, None, 2).mask.tolist() == [[True, False], [True, True]]
+    assert padding_of({"lengths": np.array([1, 2])}, None, 2).mask.tolist() == [[True, False], [True, True]]
     with pytest.raises(nc.NeuralcovError, match="expected 4 integers, one per input"):
-        padding_mask(X, [1, 2], 4)
+        padding_of(X, [1, 2], 4)

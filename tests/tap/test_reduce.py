@@ -2,6 +2,7 @@ import pytest
 import torch
 
 import neuralcov as nc
+from neuralcov.tap.inputs import Padding
 from neuralcov.tap.kinds import Kind
 from neuralcov.tap.reduce import to_neurons
 
@@ -73,7 +74,7 @@ def test_double_stays_double():
 def test_averaging_over_tokens_uses_the_mask():
     output = torch.randn(2, 4, 3)
     mask = torch.tensor([[True, True, False, False], [False] * 4])
-    found = to_neurons(output, 2, LINEAR, "x", mask)
+    found = to_neurons(output, 2, LINEAR, "x", Padding.of_mask(mask))
     torch.testing.assert_close(found[0], output[0, :2].mean(0))
     assert found[1].tolist() == [0, 0, 0]
 
@@ -81,7 +82,7 @@ def test_averaging_over_tokens_uses_the_mask():
 def test_nan_in_a_masked_token_does_not_leak():
     output = torch.ones(1, 2, 3)
     output[0, 1] = torch.nan
-    assert to_neurons(output, 1, LINEAR, "x", torch.tensor([[True, False]])).tolist() == [[1, 1, 1]]
+    assert to_neurons(output, 1, LINEAR, "x", Padding.of_mask(torch.tensor([[True, False]]))).tolist() == [[1, 1, 1]]
 
 
 def test_complex_outputs_are_refused():
@@ -102,5 +103,5 @@ def test_relevance_is_summed(shape, kind, monkeypatch):
     assert found.shape == (size, 3)
     torch.testing.assert_close(found.sum(), output.sum())
     if len(shape) > 2 and size:
-        plain = to_neurons(output, size, kind, "x", torch.ones(size, 1, dtype=torch.bool))
+        plain = to_neurons(output, size, kind, "x", Padding.of_mask(torch.ones(size, 1, dtype=torch.bool)))
         torch.testing.assert_close(found, plain * positions)

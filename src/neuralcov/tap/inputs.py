@@ -124,16 +124,42 @@ def call(model: nn.Module, inputs: Any) -> Any:
     return model(inputs)
 
 
-def padding_mask(inputs: Any, lengths: Any, size: int, batch_axis: int = 0) -> Tensor | None:
-    """``(batch, steps)``, true where a step belongs to the input, or ``None`` where nothing is padded.
+@dataclass(frozen=True)
+class Padding:
+    """Which steps belong to which input.
 
-    Taken from ``lengths`` if given, else from keyword inputs called ``attention_mask`` or ``lengths``. Lengths make it
-    as wide as the inputs were padded to, which may be more than the longest of them.
+    Args:
+        mask: ``(batch, steps)``, true where a step belongs to the input.
+        widths: how long an axis may be to be that of the steps, padding included; none is longer than the mask.
+    """
+
+    mask: Tensor
+    widths: frozenset[int]
+
+    @classmethod
+    def of_mask(cls, mask: Tensor) -> Padding:
+        """Of a mask as wide as the padded inputs."""
+        return cls(mask, frozenset({mask.shape[1]}))
+
+    def over(self, tokens: int) -> Tensor | None:
+        """The mask of an axis of so many tokens, ``None`` if it is not that of the steps."""
+        return self.mask[:, :tokens] if tokens in self.widths else None
+
+    def step(self, index: int) -> Tensor:
+        """Which inputs have a step; none has one past the mask."""
+        return self.mask[:, index] if index < self.mask.shape[1] else self.mask.new_zeros(self.mask.shape[0])
+
+
+def padding_of(inputs: Any, lengths: Any, size: int, batch_axis: int = 0) -> Padding | None:
+    """What is padded, ``None`` where nothing is.
+
+    Taken from ``lengths`` if given, else from keyword inputs called ``attention_mask`` or ``lengths``. Lengths do not
+    say how far the inputs were padded: every axis of the first input that is long enough may be that of the steps.
     """
     if lengths is None and isinstance(inputs, Mapping):
         mask = inputs.get("attention_mask")
         if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[0] == size:
-            return mask != 0
+            return Padding.of_mask(mask != 0)
         lengths = inputs.get("lengths")
     if lengths is None:
         return None
@@ -142,19 +168,17 @@ def padding_mask(inputs: Any, lengths: Any, size: int, batch_axis: int = 0) -> T
         raise InputError(
             f"lengths of type {steps.dtype} and shape {tuple(steps.shape)}: expected {size} integers, one per input"
         )
-    width = _padded_to(inputs, int(steps.max()) if size else 0, size, batch_axis)
-    return torch.arange(width, device=steps.device) < steps[:, None]
+    longest = int(steps.max()) if size else 0
+    widths = {longest, *(length for length in _other_axes(inputs, size, batch_axis) if length > longest)}
+    return Padding(torch.arange(max(widths), device=steps.device) < steps[:, None], frozenset(widths))
 
 
-def _padded_to(inputs: Any, longest: int, size: int, batch_axis: int) -> int:
-    """Steps of the inputs with their padding: the first axis behind the batch that could be time."""
-    for part in [] if isinstance(inputs, PackedSequence) else _tensors(inputs):
+def _other_axes(inputs: Any, size: int, batch_axis: int) -> list[int]:
+    """Lengths of the axes besides the batch, of the first input that has any."""
+    for part in () if isinstance(inputs, PackedSequence) else _tensors(inputs):
         if part.dim() > 1 and part.shape[batch_axis] == size:
-            others = [length for axis, length in enumerate(part.shape) if axis != batch_axis % part.dim()]
-            if longest not in others:
-                return next((length for length in others if length > longest), longest)
-            return longest
-    return longest
+            return [length for axis, length in enumerate(part.shape) if axis != batch_axis % part.dim()]
+    return []
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from neuralcov.core.errors import LayerError
 from neuralcov.core.kernels import row_means, usable
+from neuralcov.tap.inputs import Padding
 from neuralcov.tap.kinds import Kind
 
 # Below this many numbers, starting a kernel of our own costs more than it saves.
@@ -15,7 +16,7 @@ _FAST_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def to_neurons(
-    output: Tensor, size: int, kind: Kind, layer: str, mask: Tensor | None = None, *, total: bool = False
+    output: Tensor, size: int, kind: Kind, layer: str, padding: Padding | None = None, *, total: bool = False
 ) -> Tensor:
     """One number per input and feature: all other axes are averaged away.
 
@@ -24,7 +25,7 @@ def to_neurons(
         size: B, the number of inputs.
         kind: how the module lays its output out.
         layer: the layer's name, for messages.
-        mask: ``(batch, tokens)``, the tokens to average over where an axis of that length is averaged.
+        padding: the tokens to average over where their axis is averaged.
         total: sum the other axes instead, as for relevance, which is shared out among them.
     """
     if output.is_complex() or output.dim() == 0:
@@ -39,13 +40,14 @@ def to_neurons(
     if channels_first is None:
         # A module of another kind, chosen by name: an image-like output has its features on axis 1.
         channels_first = output.dim() >= 4
-    if channels_first and not folded and mask is None and not total and batch_first.dim() > 2:
+    if channels_first and not folded and padding is None and not total and batch_first.dim() > 2:
         return _space_average(batch_first)
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
     features_last = batch_first.movedim(axis, -1)
     if total:
         return features_last if features_last.dim() == 2 else features_last.flatten(1, -2).sum(1)
-    return _average(features_last, mask, folded=folded)
+    tokens = features_last.dim() == 3 or folded
+    return _average(features_last, padding.over(features_last.shape[1]) if padding is not None and tokens else None)
 
 
 def _batch_first(output: Tensor, size: int, kind: Kind, layer: str) -> tuple[Tensor, bool]:
@@ -66,12 +68,12 @@ def _batch_first(output: Tensor, size: int, kind: Kind, layer: str) -> tuple[Ten
     )
 
 
-def _average(output: Tensor, mask: Tensor | None, *, folded: bool = False) -> Tensor:
+def _average(output: Tensor, mask: Tensor | None) -> Tensor:
     """Mean over all axes between the first and the last, as float32, or float64 if it was that."""
     dtype = _wide(output)
     if output.dim() == 2:
         return output.detach().to(dtype, copy=True)
-    if mask is not None and (output.dim() == 3 or folded) and output.shape[1] == mask.shape[1]:
+    if mask is not None:
         if output.dim() > 3:
             output = output.detach().mean(dim=tuple(range(2, output.dim() - 1)), dtype=dtype)
         weights = mask.to(output.device, dtype)

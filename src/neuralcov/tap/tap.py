@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError, LayerError
-from neuralcov.tap.inputs import Batch, batch_size, call, first_tensor, padding_mask, to_device
+from neuralcov.tap.inputs import Batch, Padding, batch_size, call, first_tensor, padding_of, to_device
 from neuralcov.tap.kinds import Kind, kind_of, multiplies_by_weights, static_width
 from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
 from neuralcov.tap.preserve import original_module, preserved
@@ -29,7 +29,7 @@ class _Recording:
     """What the hooks gather during one run of the model."""
 
     size: int
-    mask: Tensor | None
+    padding: Padding | None
     layers: dict[str, Tensor] = field(default_factory=dict)
     present: dict[str, Tensor] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
@@ -127,7 +127,7 @@ class Tap:
         size = batch_size(inputs, self.batch_axis)
         if batch.labels is not None and batch.labels.shape[0] != size:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
-        recording = _Recording(size, padding_mask(inputs, lengths, size, self.batch_axis))
+        recording = _Recording(size, padding_of(inputs, lengths, size, self.batch_axis))
         if relevance:
             self._refuse_recurrent()
             recording.tape = relevance_tape(self.model)
@@ -196,18 +196,18 @@ class Tap:
         if tensor is None:
             raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
         if recording.tape is None:
-            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.mask)
+            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.padding)
             return
         with recording.tape.paused():
             recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
-            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.mask)
+            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.padding)
 
     def _record_steps(self, recording: _Recording, layer: str, kind: Kind, output: Any) -> None:
         """Unroll a recurrent module: every time step is a layer of its own."""
-        sequence, mask = output[0], recording.mask
+        sequence, padding = output[0], recording.padding
         if isinstance(sequence, PackedSequence):
             sequence, lengths = pad_packed_sequence(sequence, batch_first=True)
-            mask = (torch.arange(sequence.shape[1]) < lengths[:, None]).to(sequence.device)
+            padding = Padding.of_mask((torch.arange(sequence.shape[1]) < lengths[:, None]).to(sequence.device))
         elif kind.batch_axis == 1:
             sequence = sequence.movedim(1, 0)
         if sequence.dim() != 3 or sequence.shape[0] != recording.size:
@@ -232,8 +232,8 @@ class Tap:
                 recording.present[name] = absent
                 continue
             recording.layers[name] = outputs[:, step]
-            if mask is not None:
-                recording.present[name] = _within(mask, step).to(outputs.device)
+            if padding is not None:
+                recording.present[name] = padding.step(step).to(outputs.device)
 
     def _complete(self, recording: _Recording) -> None:
         """Check that every chosen layer ran; fill in calls of recurrent cells that shorter inputs lack."""
@@ -264,15 +264,10 @@ class Tap:
             if index >= made:
                 recording.layers[layer] = torch.zeros_like(like)
                 recording.present[layer] = torch.zeros(recording.size, dtype=torch.bool, device=like.device)
-            elif recording.mask is not None:
-                recording.present[layer] = _within(recording.mask, index).to(like.device)
-        if recording.mask is not None:
-            recording.present[name] = _within(recording.mask, 0).to(like.device)
-
-
-def _within(mask: Tensor, step: int) -> Tensor:
-    """Which inputs have a step; none has one past the mask."""
-    return mask[:, step] if step < mask.shape[1] else mask.new_zeros(mask.shape[0])
+            elif recording.padding is not None:
+                recording.present[layer] = recording.padding.step(index).to(like.device)
+        if recording.padding is not None:
+            recording.present[name] = recording.padding.step(0).to(like.device)
 
 
 def with_missing_steps(order: Sequence[str], steps: Mapping[str, int]) -> list[str]:
