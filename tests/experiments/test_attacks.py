@@ -1,5 +1,7 @@
 """Attacks succeed within their bounds, and perturbed inputs keep their prediction."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -64,6 +66,16 @@ def test_perturbed_inputs_keep_their_prediction_and_are_moved(subject, tiny):
     nearest = torch.cdist(kept.inputs.flatten(1), pixels.flatten(1)).argmin(1)
     assert nearest.tolist() == sorted(nearest.tolist())
     assert torch.equal(after, before[nearest])
+
+
+def test_inputs_that_an_attack_left_alone_are_not_perturbed(subject, tiny):
+    clean = subject.test.take(slice(0, 30))
+    moved = clean.pixels().clone()
+    moved[10:] = (moved[10:] + 0.05).clamp(0, 1)
+    kept = kept_prediction(subject.model, clean, replace(clean, inputs=moved), wanted=30)
+    with torch.no_grad():
+        same = subject.model(clean.prepare(moved)).argmax(1) == subject.model(clean.prepare(clean.pixels())).argmax(1)
+    assert int(same[10:].sum()) <= len(kept) <= 20
 
 
 def test_unknown_attack_is_refused(subject, tiny):

@@ -125,6 +125,18 @@ def test_budget_leaves_out_what_does_not_fit(folder, tiny):
     assert estimate("cell.2", folder) == pytest.approx(5.0)
 
 
+def test_another_seed_is_refused(folder, tiny):
+    run_cells(cells(Counting(), 1), folder, Workbench(tiny))
+    with pytest.raises(InputError, match="holds results of seed 0, not 3"):
+        run_cells(cells(Counting(), 1), folder, Workbench(tiny, seed=3))
+
+
+def test_a_pattern_without_cells_leaves_no_plan(folder, tiny):
+    with pytest.raises(InputError, match="no cell matches zzz"):
+        run_cells(cells(Counting(), 1), folder, Workbench(tiny), only=["zzz"])
+    assert not (folder.path / "plan.json").exists()
+
+
 def test_another_scale_is_refused(folder, tiny):
     run_cells(cells(Counting(), 1), folder, Workbench(tiny))
     with pytest.raises(InputError, match="another scale, training 300 and not 150"):

@@ -52,6 +52,10 @@ def test_suites_have_their_sizes(everything, tiny):
     assert draws["one class"]["inputs"] == draws["test, as many as one class"]["inputs"]
     assert draws["five classes"]["inputs"] == draws["test, as many as five classes"]["inputs"]
     assert len(draws["test"]["values"]) == tiny.draws
+    assert draws["perturbed"]["inputs"] == draws["test, as many as perturbed"]["inputs"]
+    for suite in ("noisy copies, pixel", "noisy copies, normalised", "perturbed", "PGD", "test"):
+        first, second = (values["LVC"] for values in draws[suite]["values"][:2])
+        assert first != second, f"{suite}: every draw is the same"
 
 
 def test_attacks_on_training_and_test_inputs_succeed(everything):
@@ -92,6 +96,10 @@ def test_every_criterion_is_timed_and_fuzzed_with(everything):
 def test_density_is_felt_by_criteria_on_distributions(everything):
     responses = result(everything, "figures.density")["responses"]
     assert responses["outliers"]["NLC"] > responses["points in the mass"]["NLC"] == 0
+    # Within the range of each neuron, which is all that these two look at.
+    assert responses["outliers"]["NBC"] == responses["outliers"]["SNAC"] == 0
+    assert responses["a new cluster"]["NBC"] == responses["a new cluster"]["SNAC"] == 0
+    assert responses["outliers"]["CC(1)"] > 0
     assert responses["a new cluster"]["LVC"] > 0 > responses["points in the mass"]["LVC"]
 
 

@@ -21,6 +21,8 @@ BOUNDS = ((8 / 255, 1), (16 / 255, 2), (32 / 255, 4), (64 / 255, 4))
 # What CW weighs misclassification with against the length of the change. There is one search step only, so that it must
 # be right at once: with 1, changes on VGG16-BN are nine times as long as with 10, for no more successes.
 CW_CONSTANT = 10.0
+# What is changed less than this, Euclidean in pixels of [0, 1], is not changed: a thousandth of the usual.
+LEAST_CHANGE = 1e-3
 _SHARES = (1.0, 0.75, 0.5, 0.25, 0.125, 0.0625, 0.03125)
 
 
@@ -118,17 +120,21 @@ def _attempts(method: str, scale: Scale, constant: float) -> list[tuple[Any, flo
 
 
 @torch.no_grad()
-def kept_prediction(model: nn.Module, clean: Samples, attacked: Samples, wanted: int) -> Samples:
+def kept_prediction(
+    model: nn.Module, clean: Samples, attacked: Samples, wanted: int, least: float = LEAST_CHANGE
+) -> Samples:
     """Inputs moved as far toward an attack as their prediction allows, of those that can be moved at all.
 
     Of each the largest of 1, ¾, ½, ¼ … 1⁄32 of the attack's perturbation under which the model still predicts what
-    it predicts for the clean input; inputs that flip even under the smallest are passed over.
+    it predicts for the clean input. Passed over are inputs that flip even under the smallest, and those that the attack
+    left as they were, since it failed or the model got them wrong already.
 
     Args:
         model: takes prepared inputs.
         clean: the inputs.
         attacked: the same ones attacked.
         wanted: how many, at most.
+        least: length of the change below which an input counts as unchanged.
     """
     before, change = clean.pixels(), attacked.inputs - clean.pixels()
     predicted = model(clean.prepare(before)).argmax(1)
@@ -136,7 +142,8 @@ def kept_prediction(model: nn.Module, clean: Samples, attacked: Samples, wanted:
     for share in reversed(_SHARES):
         same = model(clean.prepare(before + share * change)).argmax(1) == predicted
         chosen = torch.where(same, share, chosen)
-    rows = (chosen > 0).nonzero()[:, 0][:wanted]
+    changed = chosen * change.flatten(1).norm(dim=1) >= least
+    rows = changed.nonzero()[:, 0][:wanted]
     inputs = before[rows] + chosen[rows, None, None, None] * change[rows]
     return replace(clean.take(rows, f"perturbed, {attacked.name}"), inputs=inputs)
 

@@ -140,13 +140,18 @@ def run_cells(
         only: patterns, of which the names of cells to compute match one; without any, all are computed.
         notify: told what is going on.
     """
-    folder.add_plan(bench.scale, cells)
     chosen = [cell for cell in cells if not only or any(fnmatchcase(cell.name, pattern) for pattern in only)]
     if not chosen:
         raise InputError(f"no cell matches {' or '.join(only)}; there are {_examples(cells)}")
+    folder.add_plan(bench.scale, cells)
     outcome, started = Outcome(), time.monotonic()
     for cell in sorted(chosen, key=lambda cell: cell.rank):
         before = folder.read(cell.name)
+        if before is not None and before["seed"] != bench.seed:
+            raise InputError(
+                f"{folder.path}: holds results of seed {before['seed']}, not {bench.seed}; choose another --output, "
+                "since suites of different seeds cannot be compared"
+            )
         if before is not None and before["status"] == DONE and before["parameters"] == _plain(cell.parameters):
             outcome.kept.append(cell.name)
             continue

@@ -44,7 +44,7 @@ def plan(scale: Scale) -> list[Cell]:
                 name=f"{NAME}.{network}.equal",
                 experiments=(NAME,),
                 compute=equal_sizes,
-                parameters={"network": network},
+                parameters={"network": network, "drawn": scale.drawn},
                 work=4 * scale.draws * scale.drawn,
                 rank=40,
                 kind=f"equal {network}",
@@ -132,38 +132,43 @@ def noisy_copies(bench: Workbench, network: str, unit: str, noise: float, run: i
     return {"suites": {name: [found[count]] for name, count in counts.items()}}
 
 
-def equal_sizes(bench: Workbench, network: str) -> dict[str, Any]:
-    """Random subsets of suites, on their own, each pair at one size: values by draw."""
+def equal_sizes(bench: Workbench, network: str, drawn: int) -> dict[str, Any]:
+    """Random subsets of suites, on their own, each pair at one size: values by draw.
+
+    Every suite is larger than what is drawn of it, so that draws differ.
+    """
     subject, panel, scale = image_subject(bench, network), image_panel(bench, network), bench.scale
     test = activations_of_test(bench, network)
     classes = len(subject.test.classes)
-    half = min(scale.drawn, _smallest(bench, subject.test, classes // 2))
-    single = min(scale.drawn, _smallest(bench, subject.test, 1))
+    half = min(drawn, _smallest(bench, subject.test, classes // 2))
+    single = min(drawn, _smallest(bench, subject.test, 1))
     draw = _Drawing(bench, panel)
 
     def noisy(unit: str) -> Activations:
-        copies = NoisyCopies(seeds_of(bench, subject.test, 0), scale.drawn, scale.noises[0], unit, scale.batch, 5)
+        count = max(len(subject.test), 2 * drawn)
+        copies = NoisyCopies(seeds_of(bench, subject.test, 0), count, scale.noises[0], unit, scale.batch, 5)
         return panel.keep(copies)
 
     def some_classes(wanted: int) -> Callable[[int], torch.Tensor]:
         return lambda number: of_classes(subject.test, random_classes(bench, classes, wanted, number))
 
+    kept = perturbed(bench, network, "PGD")
+    few = len(kept) // 2
     found = {
-        "test": draw(test, scale.drawn),
+        "test": draw(test, drawn),
         "test, as many as five classes": draw(test, half),
         "five classes": draw(test, half, some_classes(classes // 2)),
         "test, as many as one class": draw(test, single),
         "one class": draw(test, single, some_classes(1)),
-        "test, as many as perturbed": draw(test, scale.perturbed),
-        f"noisy copies, {NORMALISED}": draw(noisy(NORMALISED), scale.drawn),
-        f"noisy copies, {PIXEL}": draw(noisy(PIXEL), scale.drawn),
+        "test, as many as perturbed": draw(test, few),
+        "perturbed": draw(panel.keep(kept.batches(scale.batch)), few),
+        f"noisy copies, {NORMALISED}": draw(noisy(NORMALISED), drawn),
+        f"noisy copies, {PIXEL}": draw(noisy(PIXEL), drawn),
     }
     moved = attacked(bench, network, "train", "PGD").samples
-    found["PGD"] = draw(panel.keep(moved.batches(scale.batch)), min(scale.drawn, len(moved)))
-    same = min(scale.drawn, len(moved)) == found["test"]["inputs"]
-    found["test, as many as PGD"] = found["test"] if same else draw(test, min(scale.drawn, len(moved)))
-    kept = perturbed(bench, network, "PGD")
-    found["perturbed"] = draw(panel.keep(kept.batches(scale.batch)), len(kept))
+    some = min(drawn, len(moved) // 2)
+    found["PGD"] = draw(panel.keep(moved.batches(scale.batch)), some)
+    found["test, as many as PGD"] = found["test"] if some == drawn else draw(test, some)
     return {"draws": found, "unit of LVC": _unit(panel)}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from neuralcov.experiments.attacks import CW_CONSTANT
+from neuralcov.experiments.attacks import CW_CONSTANT, LEAST_CHANGE
 from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.diversity_image import test_cell
 from neuralcov.experiments.scales import Scale
@@ -56,7 +56,10 @@ def _cells(network: str, scale: Scale) -> list[Cell]:
         ):
             # PGD has a random start and takes seconds; CW has none and takes minutes.
             for run in range(scale.runs if pgd else 1):
-                own = {"run": run} if run else {} if pgd else {"constant": CW_CONSTANT}
+                own: dict[str, float] = {"run": run} if run else {} if pgd else {"constant": CW_CONSTANT}
+                if name == "perturbations" and not pgd:
+                    # CW alone leaves some inputs as they were.
+                    own["least"] = LEAST_CHANGE
                 cells.append(
                     Cell(
                         name=f"{name}.{network}.{method}" + (f".run{run}" if run else ""),
@@ -96,11 +99,16 @@ def _attacked(bench: Workbench, network: str, split: str, method: str, constant:
 
 
 def kept_predictions(
-    bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT, run: int = 0
+    bench: Workbench,
+    network: str,
+    method: str,
+    constant: float = CW_CONSTANT,
+    run: int = 0,
+    least: float = LEAST_CHANGE,
 ) -> dict[str, Any]:
     """Perturbed test inputs that keep their prediction."""
     subject, panel = image_subject(bench, network), image_panel(bench, network)
-    found = perturbed(bench, network, method, constant, run)
+    found = perturbed(bench, network, method, constant, run, least)
     return {
         "suites": {f"AP {method}": panel.measure(found.batches(bench.scale.batch))},
         "accuracy": _accuracy(subject.model, found),

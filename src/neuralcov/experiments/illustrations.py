@@ -96,15 +96,21 @@ def _middle_layer(subject: Subject, batches: Any) -> tuple[str, Tensor]:
 
 
 def density(bench: Workbench) -> dict[str, Any]:
-    """How criteria respond to outliers, a new cluster and points in the mass of a cloud of two correlated neurons."""
+    """How criteria respond to outliers, a new cluster and points in the mass of a cloud of two neurons.
+
+    As in the paper, outliers and cluster lie within the range of each neuron: what is new is that the two are far out
+    together.
+    """
     random = torch.Generator().manual_seed(bench.seed)
-    cloud = _cloud(1000, random)
-    angles = 2 * torch.pi * torch.rand(50, generator=random)
+    cloud = torch.randn(1000, 2, generator=random)
+    reach = 0.85 * torch.minimum(cloud.amax(0), -cloud.amin(0))
+    corners = torch.tensor([[1, 1], [1, -1], [-1, 1], [-1, -1]]).repeat(13, 1)[:50]
     added = {
-        "outliers": 8 * torch.stack([angles.cos(), angles.sin()], 1),
-        "a new cluster": torch.tensor([5.0, -5.0]) + 0.3 * torch.randn(50, 2, generator=random),
-        "points in the mass": 0.3 * _cloud(50, random),
+        "outliers": corners * reach + 0.15 * torch.randn(50, 2, generator=random),
+        "a new cluster": torch.tensor([1, -1]) * reach + 0.1 * torch.randn(50, 2, generator=random),
+        "points in the mass": 0.3 * torch.randn(50, 2, generator=random),
     }
+    added = {name: points.clamp(cloud.amin(0), cloud.amax(0)) for name, points in added.items()}
     coverage = Coverage.of_layers({"layer": 2}, _plane_settings())
     with quiet():
         coverage.calibrate(activations={"layer": cloud}, predictions=_sides(cloud))
@@ -129,10 +135,6 @@ def _plane_settings() -> list[AnyCriterion]:
         *(NC(0.75), KMNC(100), NBC(), SNAC(), TKNC(1), TKNP(1), CC(1), LSC(1), DSC(0.1), MDSC(1)),
         *(NLC(), NLC(rule="all"), LVC()),
     ]
-
-
-def _cloud(count: int, random: torch.Generator) -> Tensor:
-    return torch.randn(count, 2, generator=random) @ torch.tensor([[1.0, 0.6], [0.0, 0.8]])
 
 
 def _sides(points: Tensor) -> Tensor:

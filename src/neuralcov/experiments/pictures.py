@@ -58,18 +58,18 @@ def density(cells: Mapping[str, Any]) -> Any:
         points = np.array(result["added"][name])
         axes[0][column].scatter(cloud[:, 0], cloud[:, 1], s=3, color="tab:gray")
         axes[0][column].scatter(points[:, 0], points[:, 1], s=8, color="tab:red")
-        axes[0][column].set(title=name, xlim=(-9, 9), ylim=(-9, 9))
+        axes[0][column].set(title=name, xlim=(-4, 4), ylim=(-4, 4))
         moved = [_relative(result["responses"][name][criterion], result["before"][criterion]) for criterion in names]
         axes[1][column].barh(range(len(names)), moved)
         axes[1][column].set_yticks(range(len(names)), names, fontsize=8)
         axes[1][column].set_xscale("symlog", linthresh=0.01)
         axes[1][column].invert_yaxis()
-        axes[1][column].set(xlabel="change of the value / value before")
+        axes[1][column].set(xlabel="change of the value / value before (the change itself where that was 0)")
     return figure
 
 
 def _relative(change: float, before: float) -> float:
-    return change / abs(before) if before else float(np.sign(change))
+    return change / abs(before) if before else change
 
 
 def perturbations(cells: Mapping[str, Any]) -> Any:

@@ -94,7 +94,8 @@ def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
     if experiment is not None:
         divided = f" --divide {scale.divided}" if scale.divided > 1 else ""
         device = " --device cuda" if any("NVIDIA" in machine for machine in machines) else ""
-        notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}{device}{divided}`."
+        seeded = f" --seed {seeds[0]}" if seeds and seeds[0] != 0 else ""
+        notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}{device}{seeded}{divided}`."
     attacks: dict[str, list[float]] = {}
     for name, content in folder.results():
         if experiment in planned[name]["experiments"] and "attack" in content["result"]:

@@ -13,7 +13,7 @@ from torch import nn
 from neuralcov import zoo
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import DataError
-from neuralcov.experiments.attacks import CW_CONSTANT, Attacked, attack, kept_prediction
+from neuralcov.experiments.attacks import CW_CONSTANT, LEAST_CHANGE, Attacked, attack, kept_prediction
 from neuralcov.experiments.panel import Panel
 from neuralcov.experiments.settings import path_settings, table_settings
 from neuralcov.experiments.workbench import Workbench, numbers_of
@@ -113,7 +113,14 @@ def attacked(
     return bench.once(("attacked", network, split, method, constant, run), make)
 
 
-def perturbed(bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT, run: int = 0) -> zoo.Samples:
+def perturbed(
+    bench: Workbench,
+    network: str,
+    method: str,
+    constant: float = CW_CONSTANT,
+    run: int = 0,
+    least: float = LEAST_CHANGE,
+) -> zoo.Samples:
     """Test inputs moved toward an attack that keep their prediction; other ones in every run."""
     subject, scale = image_subject(bench, network), bench.scale
 
@@ -121,9 +128,9 @@ def perturbed(bench: Workbench, network: str, method: str, constant: float = CW_
         # A few more than wanted, since some flip under the slightest push.
         chosen = _some(bench, subject.test, scale.perturbed + scale.perturbed // 5, *numbers_of(PERTURBED_ROWS, run))
         moved = attack(subject.model, chosen, method, scale, bench.seed_of(run), constant=constant)
-        return kept_prediction(subject.model, chosen, moved.samples, scale.perturbed)
+        return kept_prediction(subject.model, chosen, moved.samples, scale.perturbed, least)
 
-    return bench.once(("perturbed", network, method, constant, run), make)
+    return bench.once(("perturbed", network, method, constant, run, least), make)
 
 
 def _some(bench: Workbench, samples: zoo.Samples, count: int, *numbers: int) -> zoo.Samples:
