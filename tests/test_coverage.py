@@ -193,6 +193,34 @@ def test_snapshot_restore_reset(net, inputs):
     assert coverage._ledger.values() == values
 
 
+def test_a_snapshot_of_another_model_is_refused(net, inputs):
+    coverage, other = nc.Coverage(net, [nc.NC()]), nc.Coverage(nn.Linear(3, 2), [nc.NC()])
+    coverage.update(inputs)
+    other.update(torch.randn(4, 3))
+    with pytest.raises(nc.NeuralcovError, match="the snapshot"):
+        coverage.restore(other.snapshot())
+    with pytest.raises(nc.NeuralcovError, match="a str is no snapshot"):
+        coverage.restore("x")
+
+
+def test_thresholds_that_differ_slightly_have_different_names(net, inputs):
+    first, second = (nc.Coverage(net, [nc.NC(threshold)]) for threshold in (0.7500001, 0.75000011))
+    assert first.criteria[0].name == "NC(0.7500001)"
+    first.update(inputs)
+    second.update(inputs)
+    with pytest.raises(nc.NeuralcovError, match="criteria differ"):
+        first.merge(second)
+
+
+def test_what_calibration_would_not_use_is_refused():
+    coverage = nc.Coverage.of_layers({"a": 1}, [nc.DSC(0.1)])
+    rows = {"a": np.array([[0.0], [1.0]])}
+    with pytest.raises(nc.NeuralcovError, match="go with one mapping of activations"):
+        coverage.calibrate(activations=[rows, rows], predictions=[0, 1])
+    with pytest.raises(nc.NeuralcovError, match="held_out= goes with training data"):
+        coverage.calibrate("some.ncal", held_out=rows)
+
+
 def test_merge_and_sum(net, inputs):
     criteria = [nc.NC(0.5), nc.NLC(rule="all"), nc.KMNC(10)]
     parts = []

@@ -1,12 +1,14 @@
 import json
 import struct
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 import neuralcov as nc
+from neuralcov.core import files
 
 INPUTS = torch.randn(60, 6, generator=torch.Generator().manual_seed(1))
 CRITERIA = [nc.NLC(), nc.NLC(rule="all"), nc.LVC(groups=2), nc.NC(0.5), nc.KMNC(10), nc.NBC(), nc.SNAC(), nc.TKNC(2)]
@@ -209,3 +211,22 @@ def test_a_failed_write_leaves_the_old_file(saved, monkeypatch):
 def test_options_need_a_model(saved):
     with pytest.raises(nc.NeuralcovError, match="predict= needs a model"):
         nc.Coverage.load(saved[1], predict=lambda x: x)
+
+
+def test_two_who_save_under_one_name_do_not_write_into_each_other(tmp_path, monkeypatch):
+    """The second begins while the first has written half."""
+    coverage = nc.Coverage.of_layers({"a": 3}, [nc.NC(0.5)])
+    coverage.update(activations={"a": np.eye(3, dtype=np.float32)})
+    stream, names = files._stream, []
+
+    def interleaved(path, *rest):
+        names.append(path)
+        if len(names) == 1:
+            coverage.save(tmp_path / "x.ncov")
+        stream(path, *rest)
+
+    monkeypatch.setattr(files, "_stream", interleaved)
+    coverage.save(tmp_path / "x.ncov")
+    assert len(set(names)) == 2
+    assert nc.Coverage.load(tmp_path / "x.ncov").values() == coverage.values()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.ncov"]

@@ -46,6 +46,7 @@ class Snapshot:
 
     names: tuple[str, ...]
     identities: Mapping[str, str | None]
+    layout: Layout | None
     states: States | None
 
 
@@ -186,7 +187,15 @@ class Coverage:
         """
         if not self._ledger.empty:
             raise CalibrationError("calibrate comes before the first update; call reset() first to start over")
+        single = isinstance(activations, (Mapping, Activations))
+        if (labels is not None or predictions is not None) and not single:
+            raise InputError(
+                "labels= and predictions= go with one mapping of activations; batches of a loader carry their own, and "
+                "of several batches each is an nc.Activations with labels and predictions"
+            )
         if isinstance(data, (str, os.PathLike)):
+            if held_out is not None:
+                raise InputError("held_out= goes with training data; a saved calibration has what was held out then")
             self._fit(self._read_calibration(data))
             return
         reference: Reference | None = None
@@ -352,11 +361,15 @@ class Coverage:
         """The present state, to return to with :meth:`restore`."""
         self._ledger.hold()
         states = None if self._ledger.empty else self._ledger.states
-        return Snapshot(self._ledger.names, self.calibration_ids(), states)
+        return Snapshot(self._ledger.names, self.calibration_ids(), self._ledger.layout, states)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot of this coverage or one like it."""
+        if not isinstance(snapshot, Snapshot):
+            raise InputError(f"a {type(snapshot).__name__} is no snapshot: expected what snapshot() gave")
         self._require_same(snapshot.names, snapshot.identities, "the snapshot")
+        if self._ledger.layout is not None and snapshot.layout is not None:
+            self._ledger.layout.require_same(snapshot.layout, "the snapshot")
         self._ledger.replace(snapshot.states, held=True)
 
     def reset(self) -> None:

@@ -151,3 +151,87 @@ def test_demo(run, tmp_path):
 def test_python_m_neuralcov():
     done = subprocess.run([sys.executable, "-m", "neuralcov", "--help"], capture_output=True, text=True, check=True)
     assert "measure" in done.stdout
+
+
+def test_files_are_written_though_nobody_reads_the_output(tmp_path):
+    arguments = ["measure", "zoo:digits", "--data", "zoo:digits", "-c", "nc"]
+    files = ["--save", str(tmp_path / "a.ncov"), "--json", str(tmp_path / "a.json")]
+    command = [sys.executable, "-m", "neuralcov", *arguments, *files]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert process.returncode == 0
+    assert "Traceback" not in err
+    assert nc.Coverage.load(tmp_path / "a.ncov").inputs == 597
+    assert json.loads((tmp_path / "a.json").read_text())["inputs"] == 597
+
+
+def test_names_are_not_read_as_markup(run, tmp_path):
+    folder = tmp_path / "e[/b]d[red]:smile:"
+    folder.mkdir(parents=True)
+    np.savez(folder / "x.npz", inputs=zoo.digits("test").pixels()[:9].numpy())
+    data, save = f"npz:{folder / 'x.npz'}", folder / "a.ncov"
+    code, out, _ = run("measure", "zoo:digits", "--data", data, "-c", "nc", "--save", save)
+    assert code == 0
+    assert "e[/b]d[red]:smile:" in out.replace("\n", "")
+    code, _, err = run("layers", "no[b]mod:x:y")
+    assert code == 2
+    assert "no[b]mod:x:y" in err
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        (
+            {"inputs": np.zeros((4, 1, 8, 8)), "labels": np.zeros(3, int)},
+            "labels of type int64 and shape (3,): expected 4",
+        ),
+        ({"inputs": np.zeros((4, 1, 8, 8)), "labels": np.zeros(4)}, "labels of type float64"),
+        ({"inputs": np.zeros((4, 1, 8, 8)), "labels": np.zeros((4, 10), int)}, "and shape (4, 10)"),
+        ({"inputs": np.array(["a", "b"])}, "inputs of type <U1"),
+        ({"inputs": np.zeros((4, 3, 9, 9))}, "the model failed with RuntimeError"),
+    ],
+)
+def test_data_that_does_not_fit(run, tmp_path, arrays, message):
+    np.savez(tmp_path / "x.npz", **arrays)
+    code, _, err = run("measure", "zoo:digits", "--data", f"npz:{tmp_path / 'x.npz'}", "-c", "nc")
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("dtype", ["u1", "f2", "u2", ">f4", "f8"])
+def test_numbers_of_any_type_are_read(run, tmp_path, dtype):
+    images = (zoo.digits("test").pixels()[:9].numpy() * 16).astype(dtype)
+    np.savez(tmp_path / "x.npz", inputs=images)
+    code, out, _ = run("measure", "zoo:digits", "--data", f"npz:{tmp_path / 'x.npz'}", "-c", "nc")
+    assert code == 0
+    assert "9 inputs" in out.replace("\n", "")
+
+
+def test_outputs_that_cannot_be_written_and_factories_that_fail(run, tmp_path, monkeypatch):
+    (tmp_path / "afile").write_text("")
+    (tmp_path / "mine2.py").write_text("def make(width):\n    raise ValueError('no width will do')\n")
+    monkeypatch.chdir(tmp_path)
+    for arguments, message in (
+        (["measure", "zoo:digits", "--data", "zoo:digits", "-c", "nc", "--json", "afile/y.json"], "afile: File exists"),
+        (["layers", "mine2:make(width=4)"], "cannot be built: ValueError: no width will do"),
+        (["layers", "mine2:make"], "cannot be built: TypeError"),
+        (["measure", "zoo:digits", "--data", "zoo:digits", "--save-calibration", "x.ncal"], "give --calibrate as well"),
+    ):
+        code, _, err = run(*arguments)
+        assert code == 2, arguments
+        assert message in err
+        assert "Traceback" not in err
+
+
+def test_a_criterion_of_ones_own_in_the_models_module(run, tmp_path, monkeypatch):
+    (tmp_path / "mine3.py").write_text(
+        "from dataclasses import dataclass\nimport neuralcov as nc\nfrom neuralcov import zoo\n"
+        "@dataclass(frozen=True, eq=False)\nclass Mine3(nc.NC):\n    pass\n"
+        "def make():\n    return zoo.DigitsNet()\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("measure", "mine3:make", "--data", "zoo:digits", "-c", "mine3:0.5")
+    assert code == 0
+    assert "Mine3(0.5)" in out

@@ -68,3 +68,41 @@ def test_merging_keeps_nothing_that_the_other_borrowed(empty):
     overwrite(lent)
     assert ledger.values() == plain.values()
     assert other.values() == expected.values()
+
+
+class Failing(nc.NC):
+    """Breaks off after the criteria before it have overwritten their states."""
+
+    def observe(self, state, batch, *, donate=False):
+        if batch.size == 3:
+            raise KeyboardInterrupt
+        return super().observe(state, batch, donate=donate)
+
+
+def test_an_interrupted_update_leaves_no_state_that_looks_right():
+    coverage = nc.Coverage.of_layers({"fc": 3}, [nc.NLC(rule="all"), Failing(0.5)])
+    coverage.update(activations=batch(0))
+    start = coverage.snapshot()
+    coverage.update(activations=batch(1))
+    values = coverage.values()
+    for action in (lambda: coverage.restore(start), coverage.reset):
+        with pytest.raises(KeyboardInterrupt):
+            coverage.update(activations=batch(2).take(slice(0, 3)))
+        for use in (coverage.values, coverage.snapshot, lambda: coverage.update(activations=batch(1))):
+            with pytest.raises(nc.NeuralcovError, match="an update was interrupted"):
+                use()
+        action()
+        for number in [1] if coverage.inputs else [0, 1]:
+            coverage.update(activations=batch(number))
+        assert coverage.values() == values
+
+
+def test_an_interrupted_update_spares_states_that_somebody_keeps():
+    coverage = nc.Coverage.of_layers({"fc": 3}, [nc.NLC(rule="all"), Failing(0.5)])
+    coverage.update(activations=batch(0))
+    values = coverage.values()
+    kept = coverage.snapshot()
+    with pytest.raises(KeyboardInterrupt):
+        coverage.update(activations=batch(2).take(slice(0, 3)))
+    assert coverage.values() == values
+    assert kept.states is not None

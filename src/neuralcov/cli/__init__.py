@@ -1,4 +1,4 @@
-"""The commands. Exit codes: 0 fine, 1 a gate not met or faults found where asked, 2 wrong use."""
+"""The commands. Exit codes: 0 fine, 1 faults found where asked or not found again, 2 wrong use, 130 interrupted."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from neuralcov.cli.demo import demo
 from neuralcov.cli.fuzz import fuzz
 from neuralcov.cli.layers import layers
 from neuralcov.cli.measure import measure
+from neuralcov.cli.models import raised_by_model
 from neuralcov.cli.reproduce import reproduce
 from neuralcov.cli.train import train
 from neuralcov.core.errors import NeuralcovError
@@ -38,4 +39,13 @@ def main() -> None:
         app()
     except NeuralcovError as error:
         complain(str(error))
+        sys.exit(2)
+    except OSError as error:
+        complain(f"{error.filename or 'a file'}: {error.strerror or error}")
+        sys.exit(2)
+    except Exception as error:
+        if not raised_by_model(error):
+            raise
+        first = next(iter(str(error).splitlines()), "")
+        complain(f"the model failed with {type(error).__name__}: {first}; check that the inputs are what it takes")
         sys.exit(2)

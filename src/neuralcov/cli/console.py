@@ -8,24 +8,36 @@ import warnings
 from typing import Any
 
 from rich.console import Console
+from rich.text import Text
 
 from neuralcov.core.errors import CoverageWarning
+
+
+class _Output(Console):
+    """Results, for as long as somebody reads them."""
+
+    def on_broken_pipe(self) -> None:
+        """Whoever read has gone, for example ``head``: nothing went wrong."""
+        # Python would complain once more when it closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0)
 
 
 def output() -> Console:
     """For results. Tables keep their width when nobody's terminal limits it."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
-    return Console(width=width)
+    # Names of files and layers may hold square brackets or colons, which are no markup.
+    return _Output(width=width, markup=False, emoji=False)
 
 
 def complain(sentence: str) -> None:
     """One sentence on standard error."""
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"[bold red]neuralcov:[/] {_plain(sentence)}")
+    _say(Text("neuralcov:", "bold red"), sentence)
 
 
 def note(sentence: str) -> None:
     """Something to bear in mind, on standard error."""
-    Console(stderr=True, soft_wrap=True, highlight=False).print(f"[yellow]note:[/] {_plain(sentence)}")
+    _say(Text("note:", "yellow"), sentence)
 
 
 def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
@@ -36,6 +48,5 @@ def show_warning(message: Warning | str, category: type[Warning], *where: Any, *
         sys.stderr.write(warnings.formatwarning(message, category, *where[:2]))
 
 
-def _plain(text: str) -> str:
-    """Text in which square brackets are no markup."""
-    return text.replace("[", "\\[")
+def _say(who: Text, sentence: str) -> None:
+    Console(stderr=True, soft_wrap=True, highlight=False).print(Text.assemble(who, " ", sentence))

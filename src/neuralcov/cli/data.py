@@ -7,12 +7,14 @@ from typing import Annotated
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from neuralcov import zoo
 from neuralcov.cli.console import output
 from neuralcov.zoo.cache import cache_folder, is_complete
 from neuralcov.zoo.sources import SOURCES, source_of
 
+_YES = Text("yes", "green")
 data = typer.Typer(help="List and fetch data sets and published weights.", no_args_is_help=True)
 
 
@@ -24,9 +26,9 @@ def list_data() -> None:
     for column in ("name", "here?", "MB to fetch", "holds", "original source"):
         table.add_column(column, justify="right" if column.startswith("MB") else "left", overflow="fold")
     for source in SOURCES.values():
-        here = "[green]yes[/]" if is_complete(folder / source.name) else "no"
+        here = _YES if is_complete(folder / source.name) else Text("no")
         table.add_row(source.name, here, f"{source.size / 1e6:.0f}", source.holds, source.origin)
-    table.add_row("digits", "[green]yes[/]", "0", "1,797 handwritten digits of 8×8 pixels", "shipped; UCI, 1998")
+    table.add_row("digits", _YES, "0", "1,797 handwritten digits of 8×8 pixels", "shipped; UCI, 1998")
     output().print(table)
 
 

@@ -73,11 +73,18 @@ def _from_npz(path: Path, batch_size: int) -> Iterable[Any]:
     inputs = _first_of(arrays, ("inputs", "x", "images"))
     if inputs is None:
         raise InputError(f"{path}: has {', '.join(arrays) or 'nothing'}; expected an array 'inputs', 'x' or 'images'")
+    if inputs.ndim == 0 or inputs.dtype.kind not in "iufb":
+        raise InputError(f"{path}: inputs of type {inputs.dtype} and shape {inputs.shape}: expected a batch of numbers")
     labels = _first_of(arrays, ("labels", "y"))
-    tensor = torch.from_numpy(inputs)
-    if tensor.dtype == torch.float64:
-        tensor = tensor.float()
-    targets = None if labels is None else torch.from_numpy(labels).long()
+    if labels is not None and (labels.dtype.kind not in "iu" or labels.shape != inputs.shape[:1]):
+        raise InputError(
+            f"{path}: labels of type {labels.dtype} and shape {labels.shape}: expected {len(inputs)} integers, "
+            "one per input"
+        )
+    # Token ids stay what they are; all other numbers are read as float32, in the byte order of this machine.
+    whole = inputs.dtype.kind in "iu" and inputs.dtype.itemsize >= 4
+    tensor = torch.from_numpy(inputs.astype(np.int64 if whole else np.float32))
+    targets = None if labels is None else torch.from_numpy(labels.astype(np.int64))
     starts = range(0, len(tensor), batch_size)
     if targets is None:
         return [tensor[i : i + batch_size] for i in starts]

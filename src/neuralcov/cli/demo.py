@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import torch
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from neuralcov import zoo
 from neuralcov.cli.console import output
@@ -114,13 +115,13 @@ def _measure(
 
 def _table(results: dict[str, dict[str, float]], suites: dict[str, zoo.Samples]) -> Table:
     table = Table(title="coverage of four suites", title_justify="left")
-    table.add_column("criterion")
+    table.add_column("criterion", overflow="fold")
     for name, suite in suites.items():
         table.add_column(f"{name}\n({len(suite)})", justify="right")
     table.add_column("test above the others?")
     for criterion, values in results.items():
         beaten_by = [name for name, value in values.items() if name != _WHOLE and value >= values[_WHOLE]]
-        verdict = "[green]yes[/]" if not beaten_by else f"[red]no: {', '.join(beaten_by)}[/]"
+        verdict = Text("yes", "green") if not beaten_by else Text(f"no: {', '.join(beaten_by)}", "red")
         table.add_row(criterion, *(show_value(value) for value in values.values()), verdict)
     return table
 

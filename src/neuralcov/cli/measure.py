@@ -8,10 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from neuralcov.cli import options
-from neuralcov.cli.console import output
+from neuralcov.cli.console import note, output
 from neuralcov.cli.datasets import load_data
 from neuralcov.cli.models import load_model
 from neuralcov.core.criterion import Criterion, criterion_from_text
+from neuralcov.core.errors import InputError
 from neuralcov.coverage import Coverage
 from neuralcov.report import layer_table, measurement, value_table
 
@@ -21,7 +22,10 @@ def measure(
     data: Annotated[str, typer.Option(help="The suite: zoo:NAME, folder:PATH, npz:PATH, hf:PATH or module:factory.")],
     weights: options.Weights = None,
     criteria: Annotated[
-        list[str] | None, typer.Option("--criterion", "-c", help="Such as nlc, nc:0.75 or lsc:10,by=label; repeat it.")
+        list[str] | None,
+        typer.Option(
+            "--criterion", "-c", help="Such as nlc, nc:0.75 or lsc:10,by=label; repeat it. Otherwise nlc, nc and tknc."
+        ),
     ] = None,
     calibrate: Annotated[str | None, typer.Option(help="Training data, or a saved calibration (.ncal).")] = None,
     init: Annotated[str | None, typer.Option(help="Data to update with first; the increase over it is shown.")] = None,
@@ -35,8 +39,11 @@ def measure(
     cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Record updates as CUDA graphs.")] = False,
 ) -> None:
     """Measure the coverage of a suite."""
-    chosen = _criteria(criteria)
+    if save_calibration is not None and calibrate is None:
+        raise InputError("--save-calibration needs something to save: give --calibrate as well")
     net = load_model(model, weights, device)
+    # After the model, whose module may define criteria of its own.
+    chosen = _criteria(criteria)
     coverage = Coverage(net, chosen, layers=layers, cuda_graph=cuda_graph)
     if calibrate is not None:
         saved = Path(calibrate)
@@ -54,14 +61,17 @@ def measure(
     coverage.assess(suite.loader)
     inputs = coverage.inputs - earlier
     result = measurement(coverage, model=model, suite=suite.name, inputs=inputs, before=before)
-    console = output()
-    console.print(value_table(result))
-    if by_layer:
-        console.print(layer_table(result))
+    # Files first: whoever reads the output may stop reading.
     if save is not None:
         coverage.save(save)
     if json is not None:
         result.write(json)
+    if weights is None and model.startswith("zoo:"):
+        note(f"{model} has random weights: give --weights to measure a trained network")
+    console = output()
+    console.print(value_table(result))
+    if by_layer:
+        console.print(layer_table(result))
 
 
 def _criteria(texts: list[str] | None) -> list[Criterion[Any]]:

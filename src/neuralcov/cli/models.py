@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from torch import Tensor, nn
 
 from neuralcov import zoo
 from neuralcov.cli.names import imported, split_call
-from neuralcov.core.errors import InputError
+from neuralcov.core.errors import InputError, NeuralcovError
+from neuralcov.tap.inputs import call
 
 _FORMS = "package.module:factory, zoo:NAME, torchvision:NAME, timm:NAME or hf:PATH"
 
@@ -25,12 +27,24 @@ def load_model(text: str, weights: Path | None = None, device: str = "cpu") -> n
     if not colon:
         raise InputError(f"model {text!r}: expected {_FORMS}")
     name, arguments = split_call(rest)
-    model = _build(source, name, arguments)
+    try:
+        model = _build(source, name, arguments)
+    except NeuralcovError:
+        raise
+    except Exception as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise InputError(f"model {text!r} cannot be built: {type(error).__name__}: {first}") from error
     if not isinstance(model, nn.Module):
         raise InputError(f"model {text!r} gave a {type(model).__name__}: expected a torch.nn.Module")
     if weights is not None:
         load_weights(model, weights)
     return model.to(usable_device(device)).eval()
+
+
+def raised_by_model(error: BaseException) -> bool:
+    """Whether an error came out of the user's model while it ran."""
+    frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return call.__code__ in frames and not isinstance(error, torch.OutOfMemoryError)
 
 
 def usable_device(device: str) -> torch.device:

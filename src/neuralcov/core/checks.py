@@ -15,7 +15,8 @@ def show(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float):
-        return f"{value:g}"
+        # Two different numbers never read the same: names tell criteria apart.
+        return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, (list, tuple)):
         return "|".join(show(item) for item in value)
     return str(value)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -43,7 +44,8 @@ def write(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], te
         "kind": kind,
         "header": json.dumps({**header, "packed": packed}),
     }
-    unfinished = target.with_name(target.name + ".unfinished")
+    # A name of its own, so that two who write the same file do not write into each other's.
+    unfinished = target.with_name(f"{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _stream(unfinished, metadata, tensors)

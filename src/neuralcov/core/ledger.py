@@ -61,6 +61,7 @@ class Ledger:
         self._states: States | None = None
         self.held = False
         self._borrowed = False
+        self._broken = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -80,6 +81,11 @@ class Ledger:
     @property
     def states(self) -> States:
         """One state per criterion. Whoever keeps them must call :meth:`hold`."""
+        if self._broken:
+            raise InputError(
+                "an update was interrupted while it overwrote the state, which is worth nothing now: "
+                "restore a snapshot, load a file, or reset() and measure again"
+            )
         if self._states is not None:
             return self._states
         assert self.layout is not None, "states exist once the layers are known"
@@ -103,6 +109,7 @@ class Ledger:
     def replace(self, states: States | None, *, held: bool, borrowed: bool = False) -> None:
         """Go on from other states, which whoever lent them will overwrite if they are ``borrowed``."""
         self._states, self.held, self._borrowed = states, held, borrowed
+        self._broken = False
         self.version += 1
 
     def check(self, batch: Activations) -> None:
@@ -120,6 +127,8 @@ class Ledger:
         self._own()
         states = self.states
         donate = not self.held
+        # Until all criteria are through, some states are overwritten and others not.
+        self._broken = donate and not self.empty
         self.replace(
             tuple(c.observe(s, batch, donate=donate) for c, s in zip(self.criteria, states, strict=True)), held=False
         )

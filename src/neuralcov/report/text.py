@@ -32,7 +32,7 @@ def show_value(value: float | None) -> str:
 def value_table(result: Measurement) -> Table:
     """Criteria and their values, with the increase where the suite was added to another."""
     table = Table(title=f"{result.suite}: {result.inputs} inputs on {result.model}", title_justify="left")
-    table.add_column("criterion")
+    table.add_column("criterion", overflow="fold")
     table.add_column("value", justify="right")
     increase = result.increase
     if increase is not None:
@@ -52,7 +52,7 @@ def layer_table(result: Measurement) -> Table:
     """Layers and their values under each criterion that has one for them."""
     shown = [name for name in result.values if any(row.values.get(name) is not None for row in result.layers)]
     table = Table(title="by layer", title_justify="left")
-    table.add_column("layer")
+    table.add_column("layer", overflow="fold")
     table.add_column("neurons", justify="right")
     for name in shown:
         table.add_column(name, justify="right")
