@@ -358,6 +358,18 @@ def test_wrong_criteria(net, criteria, message):
         nc.Coverage(net, criteria)
 
 
+@pytest.mark.parametrize("criteria", [nc.NLC(), None, "nlc"])
+def test_criteria_come_in_a_list(net, criteria):
+    with pytest.raises(nc.NeuralcovError, match=r"expected a list, for example \[nc.NLC\(\)"):
+        nc.Coverage(net, criteria)
+
+
+@pytest.mark.parametrize("options", [{"predict": "argmax"}, {"steps": "a"}, {"batch_axis": "x"}])
+def test_options_of_the_wrong_type(net, options):
+    with pytest.raises(nc.NeuralcovError, match=f"{next(iter(options))}="):
+        nc.Coverage(net, [nc.NC()], **options)
+
+
 def test_wrong_batches(net, inputs):
     coverage = nc.Coverage(net, CRITERIA)
     with pytest.raises(nc.NeuralcovError, match="either inputs or activations"):

@@ -213,6 +213,44 @@ def test_options_need_a_model(saved):
         nc.Coverage.load(saved[1], predict=lambda x: x)
 
 
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.cell, self.fc = nn.LSTM(4, 6, batch_first=True), nn.GRUCell(6, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        state = None
+        for step in self.lstm(x)[0].unbind(1):
+            state = self.cell(step, state)
+        return self.fc(state)
+
+
+@pytest.mark.parametrize("calibration", [False, True])
+def test_a_loaded_recurrent_coverage_goes_on_with_its_steps(tmp_path, calibration):
+    model = Recurrent()
+    coverage = nc.Coverage(model, [nc.KMNC(10), nc.SS()])
+    coverage.calibrate([torch.randn(7, 5, 4)])
+    coverage.update(torch.randn(7, 5, 4))
+    coverage.save(tmp_path / "a.ncov")
+    coverage.save_calibration(tmp_path / "a.ncal")
+    if calibration:
+        again = nc.Coverage(model, [nc.KMNC(10), nc.SS()])
+        again.calibrate(tmp_path / "a.ncal")
+    else:
+        again = nc.Coverage.load(tmp_path / "a.ncov", model)
+    for steps in (3, 5):
+        again.update(torch.randn(2, steps, 4))
+    with pytest.raises(nc.NeuralcovError, match="ran 6 steps, more than the 5"):
+        again.update(torch.randn(2, 6, 4))
+
+
+def test_devices_that_are_not_there(saved):
+    with pytest.raises(nc.NeuralcovError, match="device 'gpu' cannot be used here"):
+        nc.Coverage.of_layers({"a": 1}, [nc.NC()], device="gpu")
+    with pytest.raises(nc.NeuralcovError, match="device 'gpu' cannot be used here"):
+        nc.Coverage.load(saved[1], device="gpu")
+
+
 def test_two_who_save_under_one_name_do_not_write_into_each_other(tmp_path, monkeypatch):
     """The second begins while the first has written half."""
     coverage = nc.Coverage.of_layers({"a": 3}, [nc.NC(0.5)])

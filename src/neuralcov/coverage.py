@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from neuralcov.core.activations import Activations, home_of
 from neuralcov.core.arrays import arranged, as_activations
 from neuralcov.core.criterion import NOT_FINITE
+from neuralcov.core.devices import usable_device
 from neuralcov.core.errors import (
     CalibrationError,
     CoverageWarning,
@@ -112,7 +113,7 @@ class Coverage:
             device: where statistics live.
         """
         coverage = cls._without_model(criteria)
-        coverage._ledger.layout = Layout(widths, home_of(torch.device(device)))
+        coverage._ledger.layout = Layout(widths, home_of(usable_device(device)))
         return coverage
 
     @classmethod
@@ -185,7 +186,7 @@ class Coverage:
             held_out: training inputs (or activations) kept out of ``data``, the unit of ``LVC(relative=True)``.
             progress: show a bar; by default only in a terminal.
         """
-        if not self._ledger.empty:
+        if self.inputs:
             raise CalibrationError("calibrate comes before the first update; call reset() first to start over")
         single = isinstance(activations, (Mapping, Activations))
         if (labels is not None or predictions is not None) and not single:
@@ -428,7 +429,7 @@ class Coverage:
         if model is None and options:
             raise InputError(f"{next(iter(options))}= needs a model: pass one to load, or leave it out")
         parameter = None if model is None else next(model.parameters(), None)
-        where = torch.device(device or "cpu") if parameter is None else parameter.device
+        where = usable_device(device or "cpu") if parameter is None else parameter.device
         content = load_coverage(path, home_of(where))
         if criteria is not None and [c.name for c in criteria] != [c.name for c in content.criteria]:
             held, wanted = (", ".join(c.name for c in some) for some in (content.criteria, criteria))
@@ -440,6 +441,7 @@ class Coverage:
             coverage = cls(model, content.criteria, layers=chosen, device=device, **options)
             assert coverage._tap is not None
             content.layout.require_modules(coverage._tap.widths(), str(path))
+            coverage._tap.expect(content.layout)
         coverage._ledger.layout = content.layout
         coverage._ledger.replace(content.states, held=False)
         coverage._identities = dict(content.identities)
@@ -450,7 +452,10 @@ class Coverage:
     def save_calibration(self, path: AnyPath) -> None:
         """Write what calibration learnt, traces included, to one file that :meth:`calibrate` reads."""
         if self._reference is None:
-            raise CalibrationError("there is no calibration to save: call calibrate(...) first")
+            raise CalibrationError(
+                "there is no calibration to save: call calibrate(...) first; a loaded state does not hold what it was "
+                "calibrated on"
+            )
         save_reference(path, self._reference)
 
     def calibration_ids(self) -> dict[str, str | None]:
@@ -539,6 +544,8 @@ class Coverage:
         if self._ledger.layout is None:
             self._ledger.layout = layout
         self._ledger.layout.require_same(layout, f"the calibration {path}")
+        if self._tap is not None:
+            self._tap.expect(layout)
         for criterion in self.criteria:
             for wanted in sorted(criterion.learns):
                 if reference.find(wanted) is None:

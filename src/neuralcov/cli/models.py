@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from neuralcov import zoo
 from neuralcov.cli.names import imported, split_call
+from neuralcov.core.devices import usable_device
 from neuralcov.core.errors import InputError, NeuralcovError
 from neuralcov.tap.inputs import call
 
@@ -45,16 +46,6 @@ def raised_by_model(error: BaseException) -> bool:
     """Whether an error came out of the user's model while it ran."""
     frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     return call.__code__ in frames and not isinstance(error, torch.OutOfMemoryError)
-
-
-def usable_device(device: str) -> torch.device:
-    """The device, or one sentence on why it cannot be used."""
-    try:
-        chosen = torch.device(device)
-        torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError) as error:
-        raise InputError(f"device {device!r} cannot be used here: {str(error).splitlines()[0]}") from error
-    return chosen
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

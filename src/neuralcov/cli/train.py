@@ -9,8 +9,8 @@ import typer
 
 from neuralcov.cli import options
 from neuralcov.cli.console import output
-from neuralcov.cli.models import usable_device
 from neuralcov.cli.names import split_call
+from neuralcov.core.devices import usable_device
 from neuralcov.zoo import training
 from neuralcov.zoo.training.card import card_path
 

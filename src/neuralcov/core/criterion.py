@@ -213,7 +213,8 @@ class Criterion(ABC, Generic[StateT]):
         """What calibration learnt, or the error that says it is missing."""
         if self.fitted is None:
             raise CalibrationError(
-                f"{self.name} needs calibration: call calibrate(...) with training data before measuring"
+                f"{self.name} needs calibration: call calibrate(...) with training data before measuring, load a state "
+                "with calibration= a saved one, or give --calibrate on the command line"
             )
         return self.fitted
 

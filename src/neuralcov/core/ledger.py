@@ -45,6 +45,8 @@ class Ledger:
     """Criteria, the layers they watch, and one state each."""
 
     def __init__(self, criteria: Sequence[AnyCriterion]) -> None:
+        if criteria is None or isinstance(criteria, (Criterion, str)):
+            raise HyperParameterError(f"criteria {criteria!r}: expected a list, for example [nc.NLC(), nc.NC(0.75)]")
         for criterion in criteria:
             if not isinstance(criterion, Criterion):
                 raise HyperParameterError(f"{criterion!r} is not a criterion: expected for example nc.NLC()")

@@ -169,6 +169,8 @@ def padding_of(inputs: Any, lengths: Any, size: int, batch_axis: int = 0) -> Pad
             f"lengths of type {steps.dtype} and shape {tuple(steps.shape)}: expected {size} integers, one per input"
         )
     longest = int(steps.max()) if size else 0
+    if size and int(steps.min()) < 0:
+        raise InputError(f"lengths down to {int(steps.min())}: expected 0 or more")
     widths = {longest, *(length for length in _other_axes(inputs, size, batch_axis) if length > longest)}
     return Padding(torch.arange(max(widths), device=steps.device) < steps[:, None], frozenset(widths))
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -59,8 +60,12 @@ class Tap:
             raise InputError(f"a model of type {type(model).__name__}: expected a torch.nn.Module")
         if mode not in ("eval", "keep"):
             raise InputError(f"mode={mode!r}: expected 'eval' or 'keep'")
-        if steps is not None and steps < 1:
-            raise InputError(f"steps={steps}: expected at least 1")
+        if steps is not None and (not isinstance(steps, int) or steps < 1):
+            raise InputError(f"steps={steps!r}: expected a whole number of at least 1")
+        if not isinstance(batch_axis, int):
+            raise InputError(f"batch_axis={batch_axis!r}: expected a whole number")
+        if predict is not None and not callable(predict):
+            raise InputError(f"predict={predict!r}: expected a function from the model's output to classes")
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
         self._cells = [name for name, module in self.chosen.items() if kind_of(module).cell]
@@ -91,6 +96,12 @@ class Tap:
         """Neurons of the chosen modules that tell them without being run."""
         known = {name: static_width(module) for name, module in self.chosen.items()}
         return {name: width for name, width in known.items() if width is not None}
+
+    def expect(self, layers: Collection[str]) -> None:
+        """Go on with as many time steps as these layers have, which an earlier run recorded."""
+        unrolled = [layer.rpartition("[")[0] for layer in layers if layer.endswith("]")]
+        called = [name for layer in layers if (name := layer.partition("#")[0]) in self._cells]
+        self._steps |= Counter(name for name in unrolled if name.partition("#")[0] in self.chosen) | Counter(called)
 
     @contextmanager
     def open(self) -> Iterator[None]:
