@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import save_file
 
 import neuralcov as nc
@@ -235,3 +236,41 @@ def test_a_criterion_of_ones_own_in_the_models_module(run, tmp_path, monkeypatch
     code, out, _ = run("measure", "mine3:make", "--data", "zoo:digits", "-c", "mine3:0.5")
     assert code == 0
     assert "Mine3(0.5)" in out
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_images_are_scaled_as_the_network_wants_them(run, tmp_path, form):
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten())
+    torch.save(model.state_dict(), tmp_path / "net.pt")
+    (tmp_path / "mine4.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten())\n"
+    )
+    images = np.random.default_rng(0).integers(0, 256, (6, 3, 5, 5), dtype=np.uint8)
+    for label in (0, 1):
+        (tmp_path / "images" / str(label)).mkdir(parents=True)
+        for number in range(3):
+            picture = Image.fromarray(images[3 * label + number].transpose(1, 2, 0))
+            picture.save(tmp_path / "images" / str(label) / f"{number}.png")
+    np.savez(tmp_path / "x.npz", inputs=images, labels=np.array([0, 0, 0, 1, 1, 1]))
+    data = f"folder:{tmp_path / 'images'}" if form == "folder" else f"npz:{tmp_path / 'x.npz'}"
+    sys.path.insert(0, str(tmp_path))
+    arguments = ["mine4:make", "--weights", tmp_path / "net.pt", "--data", data, "-c", "nlc"]
+    code, _, err = run(
+        "measure", *arguments, "--mean", "0.5,0.4,0.3", "--std", "0.2,0.3,0.4", "--json", tmp_path / "a.json"
+    )
+    sys.path.remove(str(tmp_path))
+    assert code == 0, err
+    mean, std = (torch.tensor(values).view(1, 3, 1, 1) for values in ((0.5, 0.4, 0.3), (0.2, 0.3, 0.4)))
+    coverage = nc.Coverage(model, [nc.NLC()])
+    coverage.update((torch.from_numpy(images) / 255 - mean) / std)
+    assert json.loads((tmp_path / "a.json").read_text())["values"]["NLC"] == pytest.approx(coverage.values()["NLC"])
+
+
+def test_scaling_is_for_images(run):
+    for arguments, message in (
+        (["--mean", "0.5"], "1 means and 0 deviations"),
+        (["--mean", "0.5", "--std", "0.5"], "--mean and --std are for images"),
+    ):
+        code, _, err = run("measure", "zoo:digits", "--data", "zoo:digits", *arguments)
+        assert code == 2
+        assert message in err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import torch
 from neuralcov import zoo
 from neuralcov.cli.names import imported, split_call
 from neuralcov.core.errors import InputError
+from neuralcov.zoo.samples import Batches
 
 _FORMS = "zoo:NAME, folder:PATH, npz:PATH, hf:PATH or package.module:factory"
 
@@ -25,8 +26,29 @@ class NamedData:
     loader: Iterable[Any]
 
 
-def load_data(text: str, *, batch_size: int, split: str = "test") -> NamedData:
-    """The data that ``text`` names; ``split`` is the part of a zoo data set meant when it does not say."""
+def load_data(
+    text: str, *, batch_size: int, split: str = "test", mean: tuple[float, ...] = (), std: tuple[float, ...] = ()
+) -> NamedData:
+    """The data that ``text`` names.
+
+    Args:
+        text: one of the forms above.
+        batch_size: inputs at a time.
+        split: the part of a zoo data set meant when it does not say.
+        mean: per channel, subtracted from pixels in [0, 1] of images in folders or bytes.
+        std: per channel, by which they are then divided.
+    """
+    found = _load(text, batch_size, split)
+    if not mean and not std:
+        return found
+    if len(mean) != len(std):
+        raise InputError(f"{len(mean)} means and {len(std)} deviations: expected one of each per channel")
+    if not isinstance(found.loader, Batches) or text.startswith("zoo:"):
+        raise InputError(f"data {text!r}: --mean and --std are for images in folders, or as bytes in an .npz file")
+    return NamedData(found.name, replace(found.loader.samples, mean=mean, std=std).batches(batch_size))
+
+
+def _load(text: str, batch_size: int, split: str) -> NamedData:
     source, colon, rest = text.partition(":")
     if not colon:
         raise InputError(f"data {text!r}: expected {_FORMS}")
@@ -81,10 +103,16 @@ def _from_npz(path: Path, batch_size: int) -> Iterable[Any]:
             f"{path}: labels of type {labels.dtype} and shape {labels.shape}: expected {len(inputs)} integers, "
             "one per input"
         )
+    targets = None if labels is None else torch.from_numpy(labels.astype(np.int64))
+    if inputs.dtype == np.uint8 and inputs.ndim == 4:
+        # Images as bytes, which become pixels in [0, 1] as those of folders do.
+        known = torch.zeros(len(inputs), dtype=torch.int64) if targets is None else targets
+        classes = tuple(str(number) for number in range(int(known.max()) + 1 if len(known) else 0))
+        batches = zoo.Samples(str(path), torch.from_numpy(inputs), known, classes).batches(batch_size)
+        return batches if targets is not None else [images for images, _ in batches]
     # Token ids stay what they are; all other numbers are read as float32, in the byte order of this machine.
     whole = inputs.dtype.kind in "iu" and inputs.dtype.itemsize >= 4
     tensor = torch.from_numpy(inputs.astype(np.int64 if whole else np.float32))
-    targets = None if labels is None else torch.from_numpy(labels.astype(np.int64))
     starts = range(0, len(tensor), batch_size)
     if targets is None:
         return [tensor[i : i + batch_size] for i in starts]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,6 +12,7 @@ from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.cli.datasets import load_data
 from neuralcov.cli.models import load_model
+from neuralcov.cli.samples import parse_channels
 from neuralcov.core.criterion import Criterion, criterion_from_text
 from neuralcov.core.errors import InputError
 from neuralcov.coverage import Coverage
@@ -30,6 +32,8 @@ def measure(
     calibrate: Annotated[str | None, typer.Option(help="Training data, or a saved calibration (.ncal).")] = None,
     init: Annotated[str | None, typer.Option(help="Data to update with first; the increase over it is shown.")] = None,
     layers: options.Layers = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
     batch_size: options.BatchSize = 100,
     device: options.Device = "cpu",
     save: Annotated[Path | None, typer.Option(help="Write the coverage state (.ncov).")] = None,
@@ -42,6 +46,7 @@ def measure(
     if save_calibration is not None and calibrate is None:
         raise InputError("--save-calibration needs something to save: give --calibrate as well")
     net = load_model(model, weights, device)
+    read = partial(load_data, batch_size=batch_size, mean=parse_channels(mean), std=parse_channels(std))
     # After the model, whose module may define criteria of its own.
     chosen = _criteria(criteria)
     coverage = Coverage(net, chosen, layers=layers, cuda_graph=cuda_graph)
@@ -50,14 +55,14 @@ def measure(
         if saved.is_file():
             coverage.calibrate(saved)
         else:
-            coverage.calibrate(load_data(calibrate, batch_size=batch_size, split="train").loader)
+            coverage.calibrate(read(calibrate, split="train").loader)
         if save_calibration is not None:
             coverage.save_calibration(save_calibration)
     before, earlier = None, 0
     if init is not None:
-        coverage.assess(load_data(init, batch_size=batch_size, split="train").loader)
+        coverage.assess(read(init, split="train").loader)
         before, earlier = coverage.values(), coverage.inputs
-    suite = load_data(data, batch_size=batch_size)
+    suite = read(data)
     coverage.assess(suite.loader)
     inputs = coverage.inputs - earlier
     result = measurement(coverage, model=model, suite=suite.name, inputs=inputs, before=before)

@@ -14,4 +14,6 @@ Model = Annotated[
 Weights = Annotated[Path | None, typer.Option(help="Weights: safetensors, or a PyTorch file of plain tensors.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")]
 BatchSize = Annotated[int, typer.Option(min=1, help="Inputs per forward pass.")]
+Mean = Annotated[str | None, typer.Option(help="Per channel, subtracted from pixels in [0, 1].")]
+Std = Annotated[str | None, typer.Option(help="Per channel, by which they are then divided.")]
 Layers = Annotated[str | None, typer.Option(help="Globs joined by | on layer names; !glob takes away.")]
