@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+import neuralcov as nc
 from neuralcov import zoo
 
 
@@ -96,6 +97,26 @@ def test_show_export_shrink_and_quality_need_little(run, campaign, tmp_path):
     summary = json.loads((folder / "summary.json").read_text())
     assert found["faults / outputs"] == summary["faults"] / summary["kept"]
     assert (found["classes reached"], found["scaled entropy"]) == (summary["classes"], summary["entropy"])
+
+
+def test_faults_that_are_no_outputs_are_not_among_them(run, tmp_path):
+    class Nan(torch.nn.Sequential):
+        def forward(self, images):
+            return super().forward(images).masked_fill((images.flatten(1).mean(1) > 0.5)[:, None], torch.nan)
+
+    torch.manual_seed(0)
+    model = Nan(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+    seeds = 0.5 * torch.rand(20, 1, 8, 8)
+    found = nc.Fuzzer(nc.Coverage(model, [nc.NLC()]), seeds, folder=tmp_path / "c", wave=8).run(iterations=40)
+    broken = [fault for fault in found.faults if fault.kinds == ("not finite",)]
+    assert broken
+    code, _, _ = run("fuzz", "quality", tmp_path / "c", "--json", tmp_path / "q.json")
+    assert code == 0
+    told = json.loads((tmp_path / "q.json").read_text())
+    assert told["faults"] == len(found.faults)
+    assert told["faults among outputs"] == len(found.faults) - len(broken)
+    assert told["faults / outputs"] == told["faults among outputs"] / found.outputs
+    assert told["classes reached"] == len({fault.after for fault in found.faults} - {None})
 
 
 def test_quality_with_any_network(run, campaign, tmp_path, monkeypatch):

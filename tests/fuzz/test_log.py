@@ -7,7 +7,7 @@ import pytest
 
 from neuralcov.core.errors import CampaignError
 from neuralcov.fuzz.log import Log
-from neuralcov.fuzz.record import KEPT, Record
+from neuralcov.fuzz.record import KEPT, NOT_FINITE, Record
 
 
 def some_record(wave=3, kept=2):
@@ -42,6 +42,13 @@ def test_a_record_comes_back():
     assert not dataclasses.replace(record, inputs=record.inputs + 1).same_as(record)
     with pytest.raises(CampaignError, match="cannot be read"):
         Record.from_bytes(b"nothing of the kind")
+
+
+def test_a_class_told_of_nan_is_none():
+    """As logs of earlier versions have it."""
+    record = dataclasses.replace(some_record(), kinds=np.array([0, 1 << NOT_FINITE, 0, 0], dtype=np.int32))
+    record.prediction[:] = 3
+    assert Record.from_bytes(record.to_bytes()).prediction.tolist() == [3, -1, 3, 3]
 
 
 def test_every_cut_leaves_the_packs_before_it(tmp_path):
