@@ -268,15 +268,13 @@ class Fuzzer:
             self.coverage.reset()
             # Merged into nothing it is the stored state, layers included.
             self.coverage.merge(Coverage.load(latest[1], device=self.coverage.device))
-        engine, writer = self._running(), self._writer()
-        assert writer is not None
+        engine = self._running()
         for record in records:
             if self.rules.random:
                 engine.book.apply(record)
             elif not engine.repeat(record):
                 self._exact = False
-        writer.restore(engine.book.faults[:])
-        return writer
+        return self._writer()
 
     def _read_folder(self, upto: int | None = None) -> list[Record]:
         """Build everything from the folder; give the waves from ``upto`` on, which are not in the book yet."""
@@ -431,7 +429,12 @@ class Fuzzer:
         )
 
     def _writer(self) -> Writer | None:
-        return None if self.folder is None else Writer(self.folder, self.mutations, self.space, self.pictures)
+        """A writer that knows which faults there are: so many of a group get pictures, however often it is begun."""
+        if self.folder is None:
+            return None
+        writer = Writer(self.folder, self.mutations, self.space, self.pictures)
+        writer.restore(self._running().book.faults[:])
+        return writer
 
     def _seed_arrays(self, found: Survey) -> dict[str, np.ndarray]:
         labels = found.predictions if self._labels is None else self._labels.cpu().numpy()

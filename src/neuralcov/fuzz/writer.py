@@ -54,7 +54,7 @@ class Writer:
         self._put(job)
 
     def restore(self, faults: Sequence[Fault]) -> None:
-        """Faults of waves committed earlier: those whose files a kill came before are written now."""
+        """Faults of waves committed earlier: they count, and those whose files a kill came before are written now."""
         self._put(lambda: self._draw(faults))
 
     def figures(self, stats: Stats) -> None:
