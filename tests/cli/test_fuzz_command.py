@@ -88,9 +88,16 @@ def test_show_export_shrink_and_quality_need_little(run, campaign, tmp_path):
     code, out, _ = run("fuzz", "export", folder, "-o", tmp_path, "--what", "queue", "--what", "faults", "--limit", 5)
     assert code == 0
     assert len(list((tmp_path / "queue").glob("*.png"))) == len(list((tmp_path / "faults").glob("*.png"))) == 5
+    sheet = (folder / "faults.png").read_bytes()
     code, out, _ = run("fuzz", "shrink", folder, 0, 1)
     assert code == 0
     assert "of 2 faults need fewer mutations" in out
+    assert (folder / "faults.png").read_bytes() == sheet  # of all faults, not of these two
+    (folder / "faults.png").unlink()
+    code, out, _ = run("fuzz", "shrink", folder)
+    assert code == 0
+    assert "some are drawn in" in out
+    assert (folder / "faults.png").is_file()
     code, out, _ = run("fuzz", "quality", folder, "--json", tmp_path / "q.json")
     assert code == 0
     found = json.loads((tmp_path / "q.json").read_text())

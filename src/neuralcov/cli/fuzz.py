@@ -13,7 +13,7 @@ import typer
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_quality import measures
-from neuralcov.cli.fuzz_report import conclude, replay_line, show_campaign, shrink_and_draw
+from neuralcov.cli.fuzz_report import conclude, draw_sheet, replay_line, show_campaign, shrink_and_save
 from neuralcov.cli.fuzz_setup import Order, build, order_of
 from neuralcov.cli.samples import parse_channels
 from neuralcov.core.errors import InputError
@@ -166,9 +166,14 @@ def shrink_faults(
     folder: Folder,
     numbers: Annotated[list[int] | None, typer.Argument(help="Numbers of faults; all by default.")] = None,
 ) -> None:
-    """Leave out mutations that faults do not need; what is left is saved beside the faults."""
+    """Leave out mutations that faults do not need; what is left is saved beside the faults.
+
+    Without numbers the sheet of pictures is drawn anew; with numbers it stays as it is, since it shows others too.
+    """
     bench = build(order_of(folder), folder, resumed=True)
-    shrink_and_draw(bench, _chosen(bench.fuzzer.load(), numbers))
+    shrunk = shrink_and_save(bench, _chosen(bench.fuzzer.load(), numbers))
+    if not numbers:
+        draw_sheet(bench, shrunk)
 
 
 @fuzz.command()

@@ -14,6 +14,7 @@ from neuralcov.fuzz.campaign import Campaign
 from neuralcov.fuzz.findings import Fault, group_words, grouped
 from neuralcov.fuzz.pictures import fault_sheet, spread
 from neuralcov.fuzz.replay import Replay
+from neuralcov.fuzz.shrink import Shrunk
 from neuralcov.fuzz.stats import Stats
 from neuralcov.fuzz.writer import save_shrunk
 from neuralcov.report.text import show_value
@@ -61,19 +62,26 @@ def conclude(bench: Bench, campaign: Campaign, shrink: bool, fail_on_faults: boo
     if shrink and campaign.faults and bench.fuzzer.folder is not None:
         groups = grouped(campaign.faults).values()
         pictured = [fault for group in groups for fault in group[: bench.fuzzer.pictures]]
-        shrink_and_draw(bench, sorted(pictured, key=lambda fault: fault.number))
+        draw_sheet(bench, shrink_and_save(bench, sorted(pictured, key=lambda fault: fault.number)))
     if fail_on_faults and campaign.faults:
         raise typer.Exit(1)
 
 
-def shrink_and_draw(bench: Bench, faults: list[Fault]) -> None:
-    """Make faults smaller, save them, and draw a sheet of some."""
+def shrink_and_save(bench: Bench, faults: list[Fault]) -> list[Shrunk]:
+    """Make faults smaller and save them beside what they were."""
     fuzzer = bench.fuzzer
     assert fuzzer.folder is not None
     shrunk = fuzzer.shrink(faults)
     smaller = save_shrunk(fuzzer.folder, shrunk, fuzzer.mutations, fuzzer.space)
-    said = f"{smaller} of {len(shrunk)} faults need fewer mutations than they had"
-    chosen = {fault.number for fault in spread(faults, _ON_SHEET)}
+    output().print(f"{smaller} of {len(shrunk)} faults need fewer mutations than they had", highlight=False)
+    return shrunk
+
+
+def draw_sheet(bench: Bench, shrunk: Sequence[Shrunk]) -> None:
+    """A sheet of some faults, from all groups."""
+    fuzzer = bench.fuzzer
+    assert fuzzer.folder is not None
+    chosen = {fault.number for fault in spread([entry.fault for entry in shrunk], _ON_SHEET)}
     page = fault_sheet(
         [entry for entry in shrunk if entry.fault.number in chosen],
         bench.samples.inputs,
@@ -83,8 +91,7 @@ def shrink_and_draw(bench: Bench, faults: list[Fault]) -> None:
     )
     if page is not None:
         page.save(fuzzer.folder.path / "faults.png")
-        said += f"; some are drawn in {fuzzer.folder.path / 'faults.png'}"
-    output().print(said, soft_wrap=True, highlight=False)
+        output().print(f"some are drawn in {fuzzer.folder.path / 'faults.png'}", soft_wrap=True, highlight=False)
 
 
 def _show_coverage(stats: Stats) -> None:
