@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -12,6 +13,7 @@ from safetensors.torch import save_file
 
 import neuralcov as nc
 from neuralcov import zoo
+from neuralcov.cli.fuzz_setup import lasting
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +150,43 @@ def test_going_on(run, campaign, tmp_path):
     code, out, _ = run("fuzz", "resume", target, "-n", 170, "--no-shrink", "--fail-on-faults")
     assert code == 1  # there are faults, and that was asked for
     assert "170 seeds, " in out
+
+
+def test_going_on_from_another_folder(run, weights, tmp_path, monkeypatch):
+    digits = zoo.digits("test").take(slice(0, 30))
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    np.savez(tmp_path / "here" / "d.npz", inputs=digits.inputs.numpy() * 15, labels=digits.labels.numpy())
+    monkeypatch.chdir(tmp_path / "here")
+    code, _, err = run(
+        "fuzz", "run", "zoo:digits", "--weights", weights, "--data", "npz:d.npz", "--calibrate", "npz:d.npz",
+        "-c", "nbc", "--against", "zoo:digits", "--against-weights", weights, "-n", 10, "--wave", 8,
+        "-o", tmp_path / "c",
+    )  # fmt: skip
+    assert code == 0, err
+    monkeypatch.chdir(tmp_path / "there")
+    code, out, err = run("fuzz", "resume", tmp_path / "c", "-n", 15)
+    assert code == 0, err
+    assert "15 seeds, " in out
+
+
+def test_paths_that_are_named_last(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "a (copy).npz", "c.ncal"):
+        (tmp_path / name).touch()
+    assert lasting("folder:data") == f"folder:{tmp_path}/data"
+    assert lasting("npz:a (copy).npz") == f"npz:{tmp_path}/a (copy).npz"
+    assert lasting("hf:data(num_labels=3)") == f"hf:{tmp_path}/data(num_labels=3)"
+    assert lasting("zoo:cifar10(folder='data'):train") == f"zoo:cifar10(folder='{tmp_path}/data'):train"
+    assert lasting("c.ncal") == f"{tmp_path}/c.ncal"
+    for name in (
+        "zoo:digits:train",
+        "zoo:resnet50(classes=3)",
+        "hf:somebody/bert",
+        "package.module:factory",
+        "shipped",
+    ):
+        assert lasting(name) == name
 
 
 def test_other_ways_to_start(run, weights, tmp_path):

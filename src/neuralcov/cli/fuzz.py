@@ -14,7 +14,7 @@ from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_quality import measures
 from neuralcov.cli.fuzz_report import conclude, draw_sheet, replay_line, show_campaign, shrink_and_save
-from neuralcov.cli.fuzz_setup import Order, build, order_of
+from neuralcov.cli.fuzz_setup import Order, build, lasting, order_of
 from neuralcov.cli.samples import parse_channels
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz.archive import PARTS, open_campaign
@@ -83,18 +83,18 @@ def run(
 ) -> None:
     """Start a campaign; stop it at any time and go on with `neuralcov fuzz resume`."""
     order = Order(
-        model=model,
-        data=data,
+        model=lasting(model),
+        data=lasting(data),
         weights=None if weights is None else str(weights.resolve()),
         criteria=tuple(criteria or ["nlc"]),
-        calibrate=calibrate,
+        calibrate=None if calibrate is None else lasting(calibrate),
         layers=layers,
         seeds=seeds,
         mutations=() if mutations is None else tuple(name.strip() for name in mutations.split(",")),
-        styles=styles,
+        styles=styles if styles in (None, "shipped") else lasting(styles),
         style_moves=style_moves,
         style_side=style_side,
-        against=against,
+        against=None if against is None else lasting(against),
         against_weights=None if against_weights is None else str(against_weights.resolve()),
         mean=parse_channels(mean),
         std=parse_channels(std),
