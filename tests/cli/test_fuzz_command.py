@@ -89,6 +89,7 @@ def test_show_export_shrink_and_quality_need_little(run, campaign, tmp_path):
     assert "zoo:digits on zoo:digits, 80 seeds: 150 done with" in out
     code, out, _ = run("fuzz", "export", folder, "-o", tmp_path, "--what", "queue", "--what", "faults", "--limit", 5)
     assert code == 0
+    assert f"5 kept mutants written to {tmp_path / 'queue'}" in out
     assert len(list((tmp_path / "queue").glob("*.png"))) == len(list((tmp_path / "faults").glob("*.png"))) == 5
     sheet = (folder / "faults.png").read_bytes()
     code, out, _ = run("fuzz", "shrink", folder, 0, 1)
@@ -221,6 +222,27 @@ def test_mistakes_end_in_one_sentence(run, weights, tmp_path, arguments, message
     assert code == 2
     assert message in err.replace("\n", " ")
     assert "Traceback" not in err
+
+
+def test_places_that_cannot_be_written(run, campaign, weights, tmp_path):
+    folder, _ = campaign
+    (tmp_path / "file").write_text("")
+    below = tmp_path / "file" / "below"
+    start = ["fuzz", "run", "zoo:digits", "--weights", weights, "--data", "zoo:digits", "-n", 5, "-o"]
+    for command in (
+        [*start, below],
+        [*start, tmp_path / "file"],
+        ["fuzz", "export", folder, "-o", below],
+        ["fuzz", "quality", folder, "--json", below],
+        ["fuzz", "quality", folder, "--json", tmp_path],
+    ):
+        code, _, err = run(*command)
+        assert code == 2, command
+        assert "cannot be written: " in err
+        assert "make it writable or name another place" in err.replace("\n", " ")
+    code, _, _ = run("fuzz", "quality", folder, "--json", tmp_path / "new" / "q.json")
+    assert code == 0
+    assert (tmp_path / "new" / "q.json").is_file()
 
 
 def test_folders_that_hold_something_else(run, campaign, weights, tmp_path):

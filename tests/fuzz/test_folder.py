@@ -228,3 +228,9 @@ def test_without_a_folder_nothing_is_written(net, digits, tmp_path, monkeypatch)
     assert found.folder is None
     assert list(tmp_path.iterdir()) == []
     assert repr(found).startswith("Campaign(10 seeds, ")
+
+
+def test_a_folder_that_cannot_be_made(net, digits, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CampaignError, match="cannot be written: .*; make it writable or name another place"):
+        fuzzer_of(net, digits, [nc.NLC()], folder=tmp_path / "file" / "below").run(iterations=1)

@@ -13,13 +13,13 @@ import typer
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_quality import measures
-from neuralcov.cli.fuzz_report import conclude, draw_sheet, replay_line, show_campaign, shrink_and_save
+from neuralcov.cli.fuzz_report import conclude, draw_sheet, export_line, replay_line, show_campaign, shrink_and_save
 from neuralcov.cli.fuzz_setup import Order, build, lasting, order_of
 from neuralcov.cli.samples import parse_channels
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz.archive import PARTS, open_campaign
 from neuralcov.fuzz.findings import Fault
-from neuralcov.fuzz.folder import CampaignFolder
+from neuralcov.fuzz.folder import CampaignFolder, writing
 from neuralcov.report.text import show_value
 
 fuzz = typer.Typer(help="Search for inputs a model gets wrong, guided by coverage.", no_args_is_help=True)
@@ -114,7 +114,9 @@ def run(
         device=device,
         deterministic=deterministic,
     )
-    CampaignFolder(folder).require_new()
+    place = CampaignFolder(folder)
+    place.require_new()
+    place.make()
     bench = build(order, folder, resumed=False)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
@@ -187,7 +189,7 @@ def export(
     archive = open_campaign(folder)
     for part in what or ["faults"]:
         count = archive.export(part, to, limit=limit)
-        output().print(f"{count} {part} in {to / part}", soft_wrap=True, highlight=False)
+        output().print(export_line(part, count, to / part), soft_wrap=True, highlight=False)
 
 
 @fuzz.command()
@@ -212,7 +214,9 @@ def quality(
         shown = "none" if value is None else show_value(float(value)) if isinstance(value, float) else f"{value:,}"
         output().print(f"{name.replace('_', ' ')}: {shown}", highlight=False)
     if json_file is not None:
-        json_file.write_text(json.dumps(found, indent=2) + "\n")
+        with writing(json_file):
+            json_file.parent.mkdir(parents=True, exist_ok=True)
+            json_file.write_text(json.dumps(found, indent=2) + "\n")
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 from rich.table import Table
@@ -12,6 +13,7 @@ from neuralcov.cli.fuzz_setup import Bench
 from neuralcov.fuzz.archive import Archive
 from neuralcov.fuzz.campaign import Campaign
 from neuralcov.fuzz.findings import Fault, group_words, grouped
+from neuralcov.fuzz.folder import writing
 from neuralcov.fuzz.pictures import fault_sheet, spread
 from neuralcov.fuzz.replay import Replay
 from neuralcov.fuzz.shrink import Shrunk
@@ -90,8 +92,10 @@ def draw_sheet(bench: Bench, shrunk: Sequence[Shrunk]) -> None:
         classes=bench.samples.classes,
     )
     if page is not None:
-        page.save(fuzzer.folder.path / "faults.png")
-        output().print(f"some are drawn in {fuzzer.folder.path / 'faults.png'}", soft_wrap=True, highlight=False)
+        target = fuzzer.folder.path / "faults.png"
+        with writing(target):
+            page.save(target)
+        output().print(f"some are drawn in {target}", soft_wrap=True, highlight=False)
 
 
 def _show_coverage(stats: Stats) -> None:
@@ -112,6 +116,16 @@ def _show_groups(faults: Sequence[Fault], classes: Sequence[str] | None) -> None
     if len(groups) > _GROUPS_SHOWN:
         table.add_row(f"and {len(groups) - _GROUPS_SHOWN} more", "", "")
     output().print(table)
+
+
+def export_line(part: str, count: int, folder: Path) -> str:
+    """How much was written where.
+
+    >>> export_line("queue", 400, Path("pictures/queue")), export_line("faults", 1, Path("pictures/faults"))
+    ('400 kept mutants written to pictures/queue', '1 fault written to pictures/faults')
+    """
+    name = {"faults": "fault", "queue": "kept mutant", "seeds": "seed"}[part]
+    return f"{count:,} {name if count == 1 else name + 's'} written to {folder}"
 
 
 def replay_line(entry: Replay) -> str:

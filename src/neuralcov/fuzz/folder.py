@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -43,7 +43,12 @@ class CampaignFolder:
     @property
     def exists(self) -> bool:
         """Whether a campaign has begun here."""
-        return (self.path / "config.json").is_file()
+        return os.path.isfile(self.path / "config.json")  # where nothing may be read, nothing has begun
+
+    def make(self) -> None:
+        """Have the folder there, before anything is computed that could not be kept."""
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
 
     def create(
         self,
@@ -53,16 +58,17 @@ class CampaignFolder:
         words: Sequence[str] | None = None,
     ) -> None:
         """Begin a campaign; only at the very end is it there."""
-        self.faults.mkdir(parents=True, exist_ok=True)
-        for _, path in self._coverage_files():
-            path.unlink()  # of a start that was killed
-        if coverage is not None:
-            self.save_coverage(coverage, 0)
-        _replace(self.path / "seeds.safetensors", save(seeds))
-        self.log.path.write_bytes(b"")
-        if words is not None:
-            (self.path / "words.txt").write_text("\n".join(words))
-        (self.path / "stats.jsonl").write_text("")
+        with writing(self.path):
+            self.faults.mkdir(parents=True, exist_ok=True)
+            for _, path in self._coverage_files():
+                path.unlink()  # of a start that was killed
+            if coverage is not None:
+                self.save_coverage(coverage, 0)
+            _replace(self.path / "seeds.safetensors", save(seeds))
+            self.log.path.write_bytes(b"")
+            if words is not None:
+                (self.path / "words.txt").write_text("\n".join(words))
+            (self.path / "stats.jsonl").write_text("")
         self.write_json("config.json", {"schema": SCHEMA, **config})
 
     def require_new(self) -> None:
@@ -97,8 +103,10 @@ class CampaignFolder:
 
     def lock(self) -> None:
         """Keep other processes from going on with the same campaign; a kill frees it again."""
+        self.make()
         try:
-            self._lock = lock_file(self.path / "lock", wait=False)
+            with writing(self.path / "lock"):
+                self._lock = lock_file(self.path / "lock", wait=False)
         except BlockingIOError as error:
             raise CampaignError(f"{self.path}: another process is at work on this campaign; wait for it") from error
 
@@ -149,10 +157,21 @@ class CampaignFolder:
         return sorted((int(path.stem), path) for path in (self.path / "coverage").glob("*.ncov"))
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A block that writes: what the system has against it becomes one sentence."""
+    try:
+        yield
+    except BlockingIOError:
+        raise  # a lock that somebody holds: the place itself is fine
+    except OSError as error:
+        raise CampaignError(
+            f"{path}: cannot be written: {error.strerror or error}; make it writable or name another place"
+        ) from error
+
+
 def _replace(path: Path, content: bytes) -> None:
     unfinished = path.with_name(f"{path.name}.unfinished")
-    try:
+    with writing(path):
         unfinished.write_bytes(content)
         os.replace(unfinished, path)
-    except OSError as error:
-        raise CampaignError(f"{path}: cannot be written: {error.strerror or error}") from error
