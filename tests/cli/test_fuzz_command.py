@@ -153,6 +153,23 @@ def test_going_on(run, campaign, tmp_path):
     assert "170 seeds, " in out
 
 
+def test_weights_that_were_overwritten_are_noticed(run, campaign, digits_net, tmp_path):
+    folder, _ = campaign
+    target, weights = tmp_path / "c", tmp_path / "digits.safetensors"
+    shutil.copytree(folder, target)
+    config = json.loads((target / "config.json").read_text())
+    config["notes"]["order"]["weights"] = str(weights)
+    (target / "config.json").write_text(json.dumps(config))
+    save_file(digits_net.state_dict(), weights)
+    code, _, err = run("fuzz", "resume", target, "-n", 160, "--no-shrink")
+    assert code == 0, err
+    torch.manual_seed(1)
+    save_file(zoo.DigitsNet().state_dict(), weights)
+    code, _, err = run("fuzz", "resume", target, "-n", 170, "--no-shrink")
+    assert code == 2
+    assert "ran on other weights of the model" in err.replace("\n", " ")
+
+
 def test_going_on_from_another_folder(run, weights, tmp_path, monkeypatch):
     digits = zoo.digits("test").take(slice(0, 30))
     (tmp_path / "here").mkdir()
@@ -194,8 +211,8 @@ def test_other_ways_to_start(run, weights, tmp_path):
     base = ["fuzz", "run", "zoo:digits", "--weights", weights, "--data", "zoo:digits", "--seeds", 30, "-n", 20]
     code, out, err = run(
         *base, "-o", tmp_path / "a", "-c", "lvc", "-c", "nc:0.9", "--calibrate", "zoo:digits", "--wave", 8,
-        "--mutations", "contrast,rotation", "--schedule", "fresh", "--against", "zoo:digits", "--refresh", 1,
-        "--no-shrink",
+        "--mutations", "contrast,rotation", "--schedule", "fresh", "--against", "zoo:digits",
+        "--against-weights", weights, "--refresh", 1, "--no-shrink",
     )  # fmt: skip
     assert code == 0, err
     assert "coverage LVC" in out

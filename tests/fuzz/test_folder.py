@@ -232,5 +232,5 @@ def test_without_a_folder_nothing_is_written(net, digits, tmp_path, monkeypatch)
 
 def test_a_folder_that_cannot_be_made(net, digits, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(CampaignError, match="cannot be written: .*; make it writable or name another place"):
+    with pytest.raises(CampaignError, match=r"cannot be written: .*; make it writable or name another place"):
         fuzzer_of(net, digits, [nc.NLC()], folder=tmp_path / "file" / "below").run(iterations=1)

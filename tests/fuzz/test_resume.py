@@ -1,5 +1,6 @@
 """Campaigns that are killed, stopped or broken off, and go on as if nothing had happened."""
 
+import copy
 import json
 import os
 import shutil
@@ -152,6 +153,37 @@ def test_another_campaign_is_not_gone_on_with(net, digits, finished):
         resume(digits=digits.take(torch.arange(60).flip(0)))
     with pytest.raises(CampaignError, match="holds a campaign already; resume it"):
         fuzzer_of(net, digits, [nc.NLC()], folder=finished).run(iterations=1)
+
+
+def other_weights(net):
+    """The same network after a step of training."""
+    other = copy.deepcopy(net)
+    with torch.no_grad():
+        next(other.parameters()).view(-1)[0] += 1e-3
+    return other
+
+
+def test_a_model_trained_anew_is_not_gone_on_with(net, digits, finished, tmp_path):
+    other = other_weights(net)
+    kept = (finished / "queue.log").read_bytes()
+    with pytest.raises(MismatchError, match="ran on other weights of the model; give it those, or begin"):
+        fuzzer_of(other, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=70)
+    assert (finished / "queue.log").read_bytes() == kept
+    # Whether a model has been mended is what a replay is for.
+    assert fuzzer_of(other, digits, [nc.NLC()], wave=16, folder=finished).load()
+    config = CampaignFolder(finished).config()
+    del config["weights"]  # as in campaigns of earlier versions
+    CampaignFolder(finished).write_json("config.json", config)
+    assert fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=70).iterations == 70
+
+
+def test_a_second_model_trained_anew_is_not_gone_on_with(net, digits, tmp_path):
+    settings = {"wave": 16, "folder": tmp_path / "c"}
+    fuzzer_of(net, digits, [nc.NLC()], against=copy.deepcopy(net), **settings).run(iterations=20)
+    with pytest.raises(MismatchError, match="ran on other weights of the second model"):
+        fuzzer_of(net, digits, [nc.NLC()], against=other_weights(net), **settings).resume(iterations=30)
+    again = fuzzer_of(net, digits, [nc.NLC()], against=copy.deepcopy(net), **settings)
+    assert again.resume(iterations=30).iterations == 30
 
 
 def test_nothing_to_resume(net, digits, tmp_path):

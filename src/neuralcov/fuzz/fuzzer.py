@@ -35,7 +35,9 @@ from neuralcov.fuzz.setup import (
     checked_mutations,
     describe_machine,
     describe_rules,
+    describe_weights,
     require_same,
+    require_weights,
 )
 from neuralcov.fuzz.shrink import Shrunk, shrink
 from neuralcov.fuzz.space import space_of
@@ -249,18 +251,23 @@ class Fuzzer:
     def _begin(self, limits: Limits) -> Writer | None:
         """Observe the seeds, unless this is not the first run."""
         if self._engine is None:
+            # Before the model runs, as on resuming: buffers may change as it does.
+            weights = {} if self.folder is None else self._weights()
             found = survey(self._runner(), self._roots, self._labels, observe=not self.rules.random)
             self._assemble(found)
             if self.folder is not None:
                 kept = None if self.rules.random else self.coverage
                 words = getattr(self.space, "words", None)
-                self.folder.create(self._config(limits, found), self._seed_arrays(found), kept, words)
+                config = {**self._config(limits, found), "weights": weights}
+                self.folder.create(config, self._seed_arrays(found), kept, words)
         return self._writer()
 
     def _return(self, limits: Limits) -> Writer | None:
         """Take up the campaign in the folder: the waves before the saved coverage as told, those since, again."""
         folder = self.folder
         assert folder is not None
+        # Campaigns of earlier versions do not tell their weights.
+        require_weights(self._weights(), folder.config().get("weights", {}), str(folder.path))
         folder.repair()
         latest = None if self.rules.random else folder.latest_coverage()
         records = self._read_folder(upto=None if latest is None else latest[0])
@@ -435,6 +442,13 @@ class Fuzzer:
         writer = Writer(self.folder, self.mutations, self.space, self.pictures)
         writer.restore(self._running().book.faults[:])
         return writer
+
+    def _weights(self) -> dict[str, str]:
+        tap = self.coverage._tap
+        models = {} if tap is None else {"model": tap.model}
+        if self._rival is not None:
+            models["second model"] = self._rival.model
+        return describe_weights(models)
 
     def _seed_arrays(self, found: Survey) -> dict[str, np.ndarray]:
         labels = found.predictions if self._labels is None else self._labels.cpu().numpy()
