@@ -20,7 +20,7 @@ from neuralcov.fuzz.findings import Fault
 from neuralcov.fuzz.folder import CampaignFolder, writing
 from neuralcov.fuzz.mutations import Draw, Mutation
 from neuralcov.fuzz.pictures import save_input
-from neuralcov.fuzz.record import KINDS, Record
+from neuralcov.fuzz.record import KINDS
 from neuralcov.fuzz.space import Pixels, Space, Tokens
 
 PARTS = ("faults", "queue", "seeds")
@@ -95,8 +95,8 @@ def open_campaign(folder: str | os.PathLike[str]) -> Archive:
         space = _space(config["space"], place)
     except KeyError as error:
         raise CampaignError(f"{place.path}: the configuration lacks {error}; was it changed by hand?") from error
-    for content in place.log.read():
-        book.apply(Record.from_bytes(content))
+    for record in place.records():
+        book.apply(record)
     return Archive(place, config, space, book, mutations)
 
 

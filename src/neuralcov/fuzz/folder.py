@@ -17,6 +17,7 @@ from neuralcov.core.errors import CampaignError
 from neuralcov.core.locks import lock_file
 from neuralcov.coverage import Coverage
 from neuralcov.fuzz.log import Log
+from neuralcov.fuzz.record import Record
 
 SCHEMA = 1
 
@@ -116,6 +117,16 @@ class CampaignFolder:
             self._lock.close()
             self._lock = None
 
+    def records(self) -> Iterator[Record]:
+        """The waves of the log, in order."""
+        for wave, content in enumerate(self.log.read()):
+            record = Record.from_bytes(content)
+            if record.wave != wave:
+                raise CampaignError(
+                    f"{self.log.path}: wave {record.wave} stands where wave {wave} belongs; restore it from a copy"
+                )
+            yield record
+
     def save_coverage(self, coverage: Coverage, wave: int) -> None:
         """Keep the state before a wave, and no older one."""
         target = self._coverage_path(wave)
@@ -129,6 +140,14 @@ class CampaignFolder:
         """The newest state kept, and the wave it stands before."""
         found = self._coverage_files()
         return found[-1] if found else None
+
+    def require_log_up_to(self, wave: int, waves: int) -> None:
+        """Refuse a log with fewer waves than the saved coverage has seen."""
+        if waves < wave:
+            raise CampaignError(
+                f"{self.log.path}: ends after {waves} waves, but {self._coverage_path(wave).name} has seen {wave}; "
+                "restore the log from a copy, or delete the folder coverage to go on from where the log ends"
+            )
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """A JSON file, complete or not there."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -263,25 +264,45 @@ class Fuzzer:
         return self._writer()
 
     def _return(self, limits: Limits) -> Writer | None:
-        """Take up the campaign in the folder: the waves before the saved coverage as told, those since, again."""
+        """Take up the campaign in the folder: the waves before the saved coverage as told, those since, again.
+
+        Without a saved coverage, all of them again.
+        """
         folder = self.folder
         assert folder is not None
         # Campaigns of earlier versions do not tell their weights.
         require_weights(self._weights(), folder.config().get("weights", {}), str(folder.path))
-        folder.repair()
         latest = None if self.rules.random else folder.latest_coverage()
-        records = self._read_folder(upto=None if latest is None else latest[0])
+        upto = latest[0] if latest is not None else None if self.rules.random else 0
+        records = self._read_folder(upto)
+        engine = self._running()
         if latest is not None:
+            folder.require_log_up_to(latest[0], engine.book.tally.waves)
             self.coverage.reset()
             # Merged into nothing it is the stored state, layers included.
             self.coverage.merge(Coverage.load(latest[1], device=self.coverage.device))
-        engine = self._running()
+        elif not self.rules.random:
+            self._observe_anew(folder)
+        folder.repair()
         for record in records:
             if self.rules.random:
                 engine.book.apply(record)
             elif not engine.repeat(record):
                 self._exact = False
         return self._writer()
+
+    def _observe_anew(self, folder: CampaignFolder) -> None:
+        """Have coverage take in the seeds, where the folder has lost what it was."""
+        survey(self._runner(), self._roots, self._labels, observe=True)
+        told = folder.config()["coverage of the seeds"]
+        for name, value in read_values(self.coverage).items():
+            # On other hardware it is not the same to the bit.
+            if not math.isclose(value, told[name], rel_tol=1e-3):
+                raise CampaignError(
+                    f"{folder.path}: no coverage is saved there, and {name} after the seeds is {value:.6g}, not "
+                    f"{told[name]:.6g} as at the start; restore the folder coverage from a copy, or build a new Fuzzer "
+                    "with a coverage that has observed what it had"
+                )
 
     def _read_folder(self, upto: int | None = None) -> list[Record]:
         """Build everything from the folder; give the waves from ``upto`` on, which are not in the book yet."""
@@ -301,8 +322,7 @@ class Fuzzer:
         assert self._meter is not None
         self._meter.start = config["coverage of the seeds"]
         later = []
-        for content in folder.log.read():
-            record = Record.from_bytes(content)
+        for record in folder.records():
             if upto is not None and record.wave >= upto:
                 later.append(record)
             else:
