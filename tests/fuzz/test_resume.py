@@ -271,6 +271,12 @@ def test_a_wave_missing_from_the_middle_is_noticed(net, digits, finished):
         fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=70)
 
 
+def test_a_missing_log_is_noticed(net, digits, finished):
+    (finished / "queue.log").unlink()
+    with pytest.raises(CampaignError, match=r"queue\.log: is missing; restore it from a copy"):
+        fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=70)
+
+
 def test_a_log_cut_short_is_noticed_and_can_be_gone_on_with(net, digits, finished, tmp_path):
     target = cut(finished, tmp_path / "cut", 3)
     shortened = (target / "queue.log").read_bytes()

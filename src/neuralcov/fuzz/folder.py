@@ -119,6 +119,8 @@ class CampaignFolder:
 
     def records(self) -> Iterator[Record]:
         """The waves of the log, in order."""
+        if not self.log.path.is_file():
+            raise CampaignError(f"{self.log.path}: is missing; restore it from a copy")
         for wave, content in enumerate(self.log.read()):
             record = Record.from_bytes(content)
             if record.wave != wave:
