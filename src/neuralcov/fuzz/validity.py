@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import torch
@@ -108,6 +109,7 @@ def usual_rule(space: Space, alpha: float, beta: float) -> PixelRule | WordRule:
     return WordRule(alpha, getattr(space, "padding", 0))
 
 
+@cache
 def _lowest_at(share: float, whole: float) -> int:
     """The lowest count that is no longer below a share of a whole, the share taken as it is written.
 
