@@ -5,12 +5,15 @@ import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from safetensors.torch import save_file
 
+import neuralcov as nc
 from neuralcov import zoo
+from neuralcov.cli.fuzz_setup import lasting
 
 
 @pytest.fixture(scope="module")
@@ -86,16 +89,44 @@ def test_show_export_shrink_and_quality_need_little(run, campaign, tmp_path):
     assert "zoo:digits on zoo:digits, 80 seeds: 150 done with" in out
     code, out, _ = run("fuzz", "export", folder, "-o", tmp_path, "--what", "queue", "--what", "faults", "--limit", 5)
     assert code == 0
+    assert f"5 kept mutants written to {tmp_path / 'queue'}" in out
     assert len(list((tmp_path / "queue").glob("*.png"))) == len(list((tmp_path / "faults").glob("*.png"))) == 5
+    sheet = (folder / "faults.png").read_bytes()
     code, out, _ = run("fuzz", "shrink", folder, 0, 1)
     assert code == 0
     assert "of 2 faults need fewer mutations" in out
+    assert (folder / "faults.png").read_bytes() == sheet  # of all faults, not of these two
+    (folder / "faults.png").unlink()
+    code, out, _ = run("fuzz", "shrink", folder)
+    assert code == 0
+    assert "some are drawn in" in out
+    assert (folder / "faults.png").is_file()
     code, out, _ = run("fuzz", "quality", folder, "--json", tmp_path / "q.json")
     assert code == 0
     found = json.loads((tmp_path / "q.json").read_text())
     summary = json.loads((folder / "summary.json").read_text())
     assert found["faults / outputs"] == summary["faults"] / summary["kept"]
     assert (found["classes reached"], found["scaled entropy"]) == (summary["classes"], summary["entropy"])
+
+
+def test_faults_that_are_no_outputs_are_not_among_them(run, tmp_path):
+    class Nan(torch.nn.Sequential):
+        def forward(self, images):
+            return super().forward(images).masked_fill((images.flatten(1).mean(1) > 0.5)[:, None], torch.nan)
+
+    torch.manual_seed(0)
+    model = Nan(torch.nn.Flatten(), torch.nn.Linear(64, 3))
+    seeds = 0.5 * torch.rand(20, 1, 8, 8)
+    found = nc.Fuzzer(nc.Coverage(model, [nc.NLC()]), seeds, folder=tmp_path / "c", wave=8).run(iterations=40)
+    broken = [fault for fault in found.faults if fault.kinds == ("not finite",)]
+    assert broken
+    code, _, _ = run("fuzz", "quality", tmp_path / "c", "--json", tmp_path / "q.json")
+    assert code == 0
+    told = json.loads((tmp_path / "q.json").read_text())
+    assert told["faults"] == len(found.faults)
+    assert told["faults among outputs"] == len(found.faults) - len(broken)
+    assert told["faults / outputs"] == told["faults among outputs"] / found.outputs
+    assert told["classes reached"] == len({fault.after for fault in found.faults} - {None})
 
 
 def test_quality_with_any_network(run, campaign, tmp_path, monkeypatch):
@@ -122,12 +153,66 @@ def test_going_on(run, campaign, tmp_path):
     assert "170 seeds, " in out
 
 
+def test_weights_that_were_overwritten_are_noticed(run, campaign, digits_net, tmp_path):
+    folder, _ = campaign
+    target, weights = tmp_path / "c", tmp_path / "digits.safetensors"
+    shutil.copytree(folder, target)
+    config = json.loads((target / "config.json").read_text())
+    config["notes"]["order"]["weights"] = str(weights)
+    (target / "config.json").write_text(json.dumps(config))
+    save_file(digits_net.state_dict(), weights)
+    code, _, err = run("fuzz", "resume", target, "-n", 160, "--no-shrink")
+    assert code == 0, err
+    torch.manual_seed(1)
+    save_file(zoo.DigitsNet().state_dict(), weights)
+    code, _, err = run("fuzz", "resume", target, "-n", 170, "--no-shrink")
+    assert code == 2
+    assert "ran on other weights of the model" in err.replace("\n", " ")
+
+
+def test_going_on_from_another_folder(run, weights, tmp_path, monkeypatch):
+    digits = zoo.digits("test").take(slice(0, 30))
+    (tmp_path / "here").mkdir()
+    (tmp_path / "there").mkdir()
+    np.savez(tmp_path / "here" / "d.npz", inputs=digits.inputs.numpy() * 15, labels=digits.labels.numpy())
+    monkeypatch.chdir(tmp_path / "here")
+    code, _, err = run(
+        "fuzz", "run", "zoo:digits", "--weights", weights, "--data", "npz:d.npz", "--calibrate", "npz:d.npz",
+        "-c", "nbc", "--against", "zoo:digits", "--against-weights", weights, "-n", 10, "--wave", 8,
+        "-o", tmp_path / "c",
+    )  # fmt: skip
+    assert code == 0, err
+    monkeypatch.chdir(tmp_path / "there")
+    code, out, err = run("fuzz", "resume", tmp_path / "c", "-n", 15)
+    assert code == 0, err
+    assert "15 seeds, " in out
+
+
+def test_paths_that_are_named_last(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("data", "a (copy).npz", "c.ncal"):
+        (tmp_path / name).touch()
+    assert lasting("folder:data") == f"folder:{tmp_path}/data"
+    assert lasting("npz:a (copy).npz") == f"npz:{tmp_path}/a (copy).npz"
+    assert lasting("hf:data(num_labels=3)") == f"hf:{tmp_path}/data(num_labels=3)"
+    assert lasting("zoo:cifar10(folder='data'):train") == f"zoo:cifar10(folder='{tmp_path}/data'):train"
+    assert lasting("c.ncal") == f"{tmp_path}/c.ncal"
+    for name in (
+        "zoo:digits:train",
+        "zoo:resnet50(classes=3)",
+        "hf:somebody/bert",
+        "package.module:factory",
+        "shipped",
+    ):
+        assert lasting(name) == name
+
+
 def test_other_ways_to_start(run, weights, tmp_path):
     base = ["fuzz", "run", "zoo:digits", "--weights", weights, "--data", "zoo:digits", "--seeds", 30, "-n", 20]
     code, out, err = run(
         *base, "-o", tmp_path / "a", "-c", "lvc", "-c", "nc:0.9", "--calibrate", "zoo:digits", "--wave", 8,
-        "--mutations", "contrast,rotation", "--schedule", "fresh", "--against", "zoo:digits", "--refresh", 1,
-        "--no-shrink",
+        "--mutations", "contrast,rotation", "--schedule", "fresh", "--against", "zoo:digits",
+        "--against-weights", weights, "--refresh", 1, "--no-shrink",
     )  # fmt: skip
     assert code == 0, err
     assert "coverage LVC" in out
@@ -154,6 +239,27 @@ def test_mistakes_end_in_one_sentence(run, weights, tmp_path, arguments, message
     assert code == 2
     assert message in err.replace("\n", " ")
     assert "Traceback" not in err
+
+
+def test_places_that_cannot_be_written(run, campaign, weights, tmp_path):
+    folder, _ = campaign
+    (tmp_path / "file").write_text("")
+    below = tmp_path / "file" / "below"
+    start = ["fuzz", "run", "zoo:digits", "--weights", weights, "--data", "zoo:digits", "-n", 5, "-o"]
+    for command in (
+        [*start, below],
+        [*start, tmp_path / "file"],
+        ["fuzz", "export", folder, "-o", below],
+        ["fuzz", "quality", folder, "--json", below],
+        ["fuzz", "quality", folder, "--json", tmp_path],
+    ):
+        code, _, err = run(*command)
+        assert code == 2, command
+        assert "cannot be written: " in err
+        assert "make it writable or name another place" in err.replace("\n", " ")
+    code, _, _ = run("fuzz", "quality", folder, "--json", tmp_path / "new" / "q.json")
+    assert code == 0
+    assert (tmp_path / "new" / "q.json").is_file()
 
 
 def test_folders_that_hold_something_else(run, campaign, weights, tmp_path):

@@ -77,6 +77,8 @@ def test_nan_and_exceptions_are_findings_and_not_the_end(tmp_path):
     kinds = {kind: [fault for fault in campaign.faults if kind in fault.kinds] for kind in ("not finite", "exception")}
     for fault in kinds["not finite"]:
         assert 0.5 < float(fault.input.float().mean()) / 255 < 0.71
+        assert fault.after is None
+        assert fault.group == ("not finite", str(fault.before), "none")
     for fault in kinds["exception"]:
         assert float(fault.input.float().mean()) / 255 > 0.7
         assert fault.message == "ValueError: an overflow: too light"
@@ -84,6 +86,8 @@ def test_nan_and_exceptions_are_findings_and_not_the_end(tmp_path):
         assert fault.entry is None
         assert fault.after is None
     assert all(kinds.values())
+    # What is no class is not among the classes reached.
+    assert (campaign.stats.classes, campaign.stats.entropy) == (0, 0.0)
     assert campaign.inputs.float().mean((1, 2, 3)).div(255).max() < 0.51
     # Inputs that break the model are no seeds: what is kept can be run.
     assert campaign.stats.judged + len(campaign.faults) == campaign.stats.valid
@@ -91,8 +95,26 @@ def test_nan_and_exceptions_are_findings_and_not_the_end(tmp_path):
     assert all(entry.reproduced and entry.rebuilt for entry in again)
 
 
+class NanAbove(Brightness):
+    """As the brightness model, with NaN for shades from 0.7 on."""
+
+    def forward(self, images):
+        return super().forward(images).masked_fill((images.flatten(1).mean(1) > 0.7)[:, None], torch.nan)
+
+
+def test_a_second_model_without_numbers_does_not_agree():
+    """Class 0 is what the largest of NaN would be; it is the class that the first model gives, too."""
+    fuzzer = small(Brightness(2.0), grey(0.3, 0.8), [0, 0], against=NanAbove(2.0), mutations=[Lighter((0.2,))])
+    found = fuzzer.run(iterations=30).faults
+    assert {fault.root for fault in found} == {0}  # on the other the two never agreed
+    assert all(float(fault.input.float().mean()) / 255 > 0.69 for fault in found)
+    assert {fault.kinds for fault in found} == {("disagreement",)}
+
+
 def test_seeds_that_break_the_model_are_left_out():
-    campaign = small(Broken(), grey(0.3, 0.6, 0.9)).run(iterations=10)
+    fuzzer = small(Broken(), grey(0.3, 0.6, 0.9))
+    campaign = fuzzer.run(iterations=10)
+    assert campaign._book.corpus.entries["prediction"][1:3].tolist() == [-1, -1]
     assert campaign.left_out == {1: "NaN or infinite outputs", 2: "ValueError: an overflow: too light"}
     with pytest.raises(InputError, match="none of 1 inputs can serve as a seed; input 0: ValueError"):
         small(Broken(), grey(0.9)).run(iterations=1)

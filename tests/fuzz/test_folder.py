@@ -75,6 +75,15 @@ def test_faults_lie_as_pictures_with_their_story(campaign, digits):
             assert len(story["mutations"]) == len(story["steps"]) == len(fault.steps)
 
 
+def test_pictures_of_a_group_count_over_several_runs(net, digits, tmp_path):
+    fuzzer = fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=tmp_path / "c", pictures=2)
+    for iterations in (40, 80, 120, 160):
+        found = fuzzer.run(iterations=iterations)
+    assert max(map(len, found.groups().values())) > 2
+    expected = {f"{fault.stem}.json" for faults in found.groups().values() for fault in faults[:2]}
+    assert {path.name for path in (tmp_path / "c" / "faults").glob("*.json")} == expected
+
+
 def test_a_campaign_is_read_without_its_model(campaign):
     fuzzer, found = campaign
     archive = open_campaign(found.folder)
@@ -219,3 +228,9 @@ def test_without_a_folder_nothing_is_written(net, digits, tmp_path, monkeypatch)
     assert found.folder is None
     assert list(tmp_path.iterdir()) == []
     assert repr(found).startswith("Campaign(10 seeds, ")
+
+
+def test_a_folder_that_cannot_be_made(net, digits, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CampaignError, match=r"cannot be written: .*; make it writable or name another place"):
+        fuzzer_of(net, digits, [nc.NLC()], folder=tmp_path / "file" / "below").run(iterations=1)

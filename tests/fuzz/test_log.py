@@ -7,7 +7,7 @@ import pytest
 
 from neuralcov.core.errors import CampaignError
 from neuralcov.fuzz.log import Log
-from neuralcov.fuzz.record import KEPT, Record
+from neuralcov.fuzz.record import KEPT, NOT_FINITE, Record
 
 
 def some_record(wave=3, kept=2):
@@ -44,6 +44,13 @@ def test_a_record_comes_back():
         Record.from_bytes(b"nothing of the kind")
 
 
+def test_a_class_told_of_nan_is_none():
+    """As logs of earlier versions have it."""
+    record = dataclasses.replace(some_record(), kinds=np.array([0, 1 << NOT_FINITE, 0, 0], dtype=np.int32))
+    record.prediction[:] = 3
+    assert Record.from_bytes(record.to_bytes()).prediction.tolist() == [3, -1, 3, 3]
+
+
 def test_every_cut_leaves_the_packs_before_it(tmp_path):
     log = Log(tmp_path / "queue.log")
     packs = [bytes([number]) * (5 + number) for number in range(4)]
@@ -75,6 +82,37 @@ def test_damage_in_the_middle_is_said(tmp_path):
     log.path.write_bytes(bytes(content))
     with pytest.raises(CampaignError, match=r"damaged .* bytes before its end"):
         list(log.read())
+
+
+def test_a_damaged_length_is_no_torn_pack(tmp_path):
+    """Whatever bit is wrong in whatever length: never do packs behind it go unnoticed."""
+    log = Log(tmp_path / "queue.log")
+    packs = [bytes([65 + number]) * 40 for number in range(3)]
+    for pack in packs:
+        log.append(pack)
+    log.close()
+    whole = log.path.read_bytes()
+    for start in (0, 56):
+        # Also a length that reaches to the end exactly.
+        for length in [*(40 ^ 1 << bit for bit in range(64)), 168 - start - 16]:
+            content = bytearray(whole)
+            content[start + 4 : start + 12] = length.to_bytes(8, "little")
+            log.path.write_bytes(bytes(content))
+            with pytest.raises(CampaignError, match=rf"damaged {168 - start} bytes before its end; restore it"):
+                list(log.read())
+            with pytest.raises(CampaignError, match="damaged"):
+                log.repair()
+            assert log.path.read_bytes() == bytes(content)
+
+
+def test_a_picture_that_looks_like_a_mark_is_no_pack(tmp_path):
+    log = Log(tmp_path / "queue.log")
+    log.append(b"one")
+    log.append(b"ncvw" * 30)
+    log.close()
+    log.path.write_bytes(log.path.read_bytes()[:-5])
+    assert list(log.read()) == [b"one"]
+    assert log.repair() == 16 + 115
 
 
 def test_no_log_is_an_empty_one(tmp_path):

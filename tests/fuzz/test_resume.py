@@ -1,5 +1,6 @@
 """Campaigns that are killed, stopped or broken off, and go on as if nothing had happened."""
 
+import copy
 import json
 import os
 import shutil
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import neuralcov as nc
+from neuralcov import zoo
 from neuralcov.core.errors import CampaignError, MismatchError
 from neuralcov.fuzz import Brightness, Contrast
 from neuralcov.fuzz.archive import open_campaign
@@ -154,6 +156,37 @@ def test_another_campaign_is_not_gone_on_with(net, digits, finished):
         fuzzer_of(net, digits, [nc.NLC()], folder=finished).run(iterations=1)
 
 
+def other_weights(net):
+    """The same network after a step of training."""
+    other = copy.deepcopy(net)
+    with torch.no_grad():
+        next(other.parameters()).view(-1)[0] += 1e-3
+    return other
+
+
+def test_a_model_trained_anew_is_not_gone_on_with(net, digits, finished, tmp_path):
+    other = other_weights(net)
+    kept = (finished / "queue.log").read_bytes()
+    with pytest.raises(MismatchError, match="ran on other weights of the model; give it those, or begin"):
+        fuzzer_of(other, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=70)
+    assert (finished / "queue.log").read_bytes() == kept
+    # Whether a model has been mended is what a replay is for.
+    assert fuzzer_of(other, digits, [nc.NLC()], wave=16, folder=finished).load()
+    config = CampaignFolder(finished).config()
+    del config["weights"]  # as in campaigns of earlier versions
+    CampaignFolder(finished).write_json("config.json", config)
+    assert fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=70).iterations == 70
+
+
+def test_a_second_model_trained_anew_is_not_gone_on_with(net, digits, tmp_path):
+    settings = {"wave": 16, "folder": tmp_path / "c"}
+    fuzzer_of(net, digits, [nc.NLC()], against=copy.deepcopy(net), **settings).run(iterations=20)
+    with pytest.raises(MismatchError, match="ran on other weights of the second model"):
+        fuzzer_of(net, digits, [nc.NLC()], against=other_weights(net), **settings).resume(iterations=30)
+    again = fuzzer_of(net, digits, [nc.NLC()], against=copy.deepcopy(net), **settings)
+    assert again.resume(iterations=30).iterations == 30
+
+
 def test_nothing_to_resume(net, digits, tmp_path):
     with pytest.raises(CampaignError, match="no campaign has begun here"):
         fuzzer_of(net, digits, [nc.NLC()], folder=tmp_path / "empty").resume()
@@ -223,6 +256,66 @@ def test_a_folder_that_was_tampered_with(finished):
     (finished / "seeds.safetensors").write_bytes(b"")
     with pytest.raises(CampaignError, match=r"seeds\.safetensors: cannot be read"):
         open_campaign(finished)
+
+
+def test_a_wave_missing_from_the_middle_is_noticed(net, digits, finished):
+    log = CampaignFolder(finished).log
+    first, _, *others = list(log.read())
+    log.path.write_bytes(b"")
+    for content in (first, *others):
+        log.append(content)
+    log.close()
+    with pytest.raises(CampaignError, match="wave 2 stands where wave 1 belongs; restore it from a copy"):
+        open_campaign(finished)
+    with pytest.raises(CampaignError, match="wave 2 stands where wave 1 belongs"):
+        fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=70)
+
+
+def test_a_missing_log_is_noticed(net, digits, finished):
+    (finished / "queue.log").unlink()
+    with pytest.raises(CampaignError, match=r"queue\.log: is missing; restore it from a copy"):
+        fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=70)
+
+
+def test_a_log_cut_short_is_noticed_and_can_be_gone_on_with(net, digits, finished, tmp_path):
+    target = cut(finished, tmp_path / "cut", 3)
+    shortened = (target / "queue.log").read_bytes()
+    wave = len(records(finished))
+    with pytest.raises(CampaignError, match=rf"ends after 3 waves, but 0*{wave}.ncov has seen {wave}; restore the log"):
+        fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=target).resume(iterations=60)
+    assert (target / "queue.log").read_bytes() == shortened
+    shutil.rmtree(target / "coverage")  # as the sentence says
+    assert fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=target).resume(iterations=60).exact
+    same_campaign(finished, target)
+
+
+@pytest.mark.parametrize("against", [False, True])
+def test_coverage_that_was_deleted_is_made_again_from_the_log(net, digits, tmp_path, against):
+    def fuzzer(folder):
+        rival = copy.deepcopy(net) if against else None
+        return fuzzer_of(net, digits, [nc.NLC(), nc.TKNC(2)], wave=16, folder=folder, against=rival)
+
+    fuzzer(tmp_path / "whole").run(iterations=40)
+    shutil.copytree(tmp_path / "whole", tmp_path / "lost")
+    for path in (tmp_path / "lost" / "coverage").iterdir():
+        path.unlink()
+    assert fuzzer(tmp_path / "lost").resume().exact
+    same_campaign(tmp_path / "whole", tmp_path / "lost")
+
+
+def test_coverage_that_was_deleted_and_cannot_be_made_again(net, digits, tmp_path):
+    """The seeds were not all that it had observed at the start."""
+
+    def fuzzer(before):
+        coverage = nc.Coverage(net, [nc.NLC()])
+        coverage.update(before / 16)
+        return nc.Fuzzer(coverage, digits.inputs, digits.labels, levels=16, wave=16, folder=tmp_path / "c")
+
+    expected = fuzzer(zoo.digits("train").inputs[:200]).run(iterations=30)
+    shutil.rmtree(tmp_path / "c" / "coverage")
+    with pytest.raises(CampaignError, match="no coverage is saved there, and NLC after the seeds is"):
+        fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=tmp_path / "c").resume()
+    assert fuzzer(zoo.digits("train").inputs[:200]).resume().values == expected.values
 
 
 def test_a_full_disk_stops_the_campaign_and_loses_nothing_committed(net, digits, tmp_path, monkeypatch):

@@ -1,5 +1,7 @@
 """Validity as defined, position by position, and its edges; edit distance against the textbook."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
@@ -22,7 +24,8 @@ def plainly(mutant, reference, alpha, beta, top):
             difference = [abs(int(a) - int(b)) for a, b in zip(mutant[:, y, x], reference[:, y, x], strict=True)]
             changed += any(difference)
             largest = max(largest, *difference)
-    return changed < alpha * mutant.shape[1] * mutant.shape[2] or largest < beta * top
+    few, little = Fraction(str(alpha)) * mutant.shape[1] * mutant.shape[2], Fraction(str(beta)) * top
+    return changed < few or largest < little
 
 
 @settings(max_examples=150)
@@ -43,6 +46,24 @@ def test_both_limits_are_exclusive():
     assert rule(torch.cat([below, at]), reference.expand(2, -1, -1, -1)).tolist() == [True, False]
     largest = torch.stack([reference[0] + 101, reference[0] + 102])
     assert rule(largest, reference.expand(2, -1, -1, -1)).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("percent", range(101))
+def test_limits_are_shares_as_they_are_written(percent):
+    """As a product of floats, 0.07 of 100 is above 7, and 0.14, 0.28, 0.55 and 0.56 go the same way."""
+    share = percent / 100
+    reference = torch.zeros(1, 1, 10, 10, dtype=torch.uint8)
+    mutants = torch.zeros(2, 1, 100, dtype=torch.uint8)
+    mutants[0, 0, : max(0, percent - 1)] = mutants[1, 0, :percent] = 255
+    found = PixelRule(alpha=share, beta=0)(mutants.reshape(2, 1, 10, 10), reference.expand(2, -1, -1, -1))
+    assert found.tolist() == [percent > 0, False]
+    shades = torch.tensor([max(0, percent - 1), percent], dtype=torch.uint8).reshape(2, 1, 1, 1).expand(2, 1, 10, 10)
+    found = PixelRule(alpha=0, beta=share, range=100)(shades, reference.expand(2, -1, -1, -1))
+    assert found.tolist() == [percent > 0, False]
+    text = torch.arange(1, 101).expand(2, -1)
+    changed = text.clone()
+    changed[0, : max(0, percent - 1)] = changed[1, :percent] = 999
+    assert WordRule(alpha=share)(changed, text).tolist() == [percent > 0, False]
 
 
 def test_several_channels_of_one_position_count_once():

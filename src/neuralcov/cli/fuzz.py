@@ -13,13 +13,13 @@ import typer
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_quality import measures
-from neuralcov.cli.fuzz_report import conclude, replay_line, show_campaign, shrink_and_draw
-from neuralcov.cli.fuzz_setup import Order, build, order_of
+from neuralcov.cli.fuzz_report import conclude, draw_sheet, export_line, replay_line, show_campaign, shrink_and_save
+from neuralcov.cli.fuzz_setup import Order, build, lasting, order_of
 from neuralcov.cli.samples import parse_channels
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz.archive import PARTS, open_campaign
 from neuralcov.fuzz.findings import Fault
-from neuralcov.fuzz.folder import CampaignFolder
+from neuralcov.fuzz.folder import CampaignFolder, writing
 from neuralcov.report.text import show_value
 
 fuzz = typer.Typer(help="Search for inputs a model gets wrong, guided by coverage.", no_args_is_help=True)
@@ -83,18 +83,18 @@ def run(
 ) -> None:
     """Start a campaign; stop it at any time and go on with `neuralcov fuzz resume`."""
     order = Order(
-        model=model,
-        data=data,
+        model=lasting(model),
+        data=lasting(data),
         weights=None if weights is None else str(weights.resolve()),
         criteria=tuple(criteria or ["nlc"]),
-        calibrate=calibrate,
+        calibrate=None if calibrate is None else lasting(calibrate),
         layers=layers,
         seeds=seeds,
         mutations=() if mutations is None else tuple(name.strip() for name in mutations.split(",")),
-        styles=styles,
+        styles=styles if styles in (None, "shipped") else lasting(styles),
         style_moves=style_moves,
         style_side=style_side,
-        against=against,
+        against=None if against is None else lasting(against),
         against_weights=None if against_weights is None else str(against_weights.resolve()),
         mean=parse_channels(mean),
         std=parse_channels(std),
@@ -114,7 +114,9 @@ def run(
         device=device,
         deterministic=deterministic,
     )
-    CampaignFolder(folder).require_new()
+    place = CampaignFolder(folder)
+    place.require_new()
+    place.make()
     bench = build(order, folder, resumed=False)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
@@ -166,9 +168,14 @@ def shrink_faults(
     folder: Folder,
     numbers: Annotated[list[int] | None, typer.Argument(help="Numbers of faults; all by default.")] = None,
 ) -> None:
-    """Leave out mutations that faults do not need; what is left is saved beside the faults."""
+    """Leave out mutations that faults do not need; what is left is saved beside the faults.
+
+    Without numbers the sheet of pictures is drawn anew; with numbers it stays as it is, since it shows others too.
+    """
     bench = build(order_of(folder), folder, resumed=True)
-    shrink_and_draw(bench, _chosen(bench.fuzzer.load(), numbers))
+    shrunk = shrink_and_save(bench, _chosen(bench.fuzzer.load(), numbers))
+    if not numbers:
+        draw_sheet(bench, shrunk)
 
 
 @fuzz.command()
@@ -182,7 +189,7 @@ def export(
     archive = open_campaign(folder)
     for part in what or ["faults"]:
         count = archive.export(part, to, limit=limit)
-        output().print(f"{count} {part} in {to / part}", soft_wrap=True, highlight=False)
+        output().print(export_line(part, count, to / part), soft_wrap=True, highlight=False)
 
 
 @fuzz.command()
@@ -207,7 +214,9 @@ def quality(
         shown = "none" if value is None else show_value(float(value)) if isinstance(value, float) else f"{value:,}"
         output().print(f"{name.replace('_', ' ')}: {shown}", highlight=False)
     if json_file is not None:
-        json_file.write_text(json.dumps(found, indent=2) + "\n")
+        with writing(json_file):
+            json_file.parent.mkdir(parents=True, exist_ok=True)
+            json_file.write_text(json.dumps(found, indent=2) + "\n")
 
 
 @contextmanager

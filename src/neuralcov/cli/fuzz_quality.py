@@ -19,18 +19,23 @@ from neuralcov.quality import classes_reached, naturalness, scaled_entropy
 def measures(archive: Archive, features: str | None, limit: int | None, device: str) -> dict[str, Any]:
     """Faults per output, classes and entropy; with a network for features, also Inception Score and Fréchet distance.
 
+    A mutant that breaks the model (NaN, an exception, a time-out) is a fault but no output, since it is not kept:
+    "faults / outputs" is the share of the outputs that are faults, and leaves it out.
+
     Args:
         archive: the campaign.
         features: a network from pixels in [0, 1] to features, as on the command line; ``zoo:inception`` is enlarged to.
         limit: at most so many outputs, spread over the campaign.
         device: where the network runs.
     """
+    among = sum(fault.entry is not None for fault in archive.faults)
     reached = [fault.after for fault in archive.faults if fault.after is not None]
     outputs = archive.book.tally.kept
     found: dict[str, Any] = {
         "outputs": outputs,
         "faults": len(archive.faults),
-        "faults / outputs": len(archive.faults) / outputs if outputs else None,
+        "faults among outputs": among,
+        "faults / outputs": among / outputs if outputs else None,
         "classes reached": classes_reached(reached),
         "scaled entropy": scaled_entropy(reached),
     }

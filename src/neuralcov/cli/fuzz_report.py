@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 from rich.table import Table
@@ -12,8 +13,10 @@ from neuralcov.cli.fuzz_setup import Bench
 from neuralcov.fuzz.archive import Archive
 from neuralcov.fuzz.campaign import Campaign
 from neuralcov.fuzz.findings import Fault, group_words, grouped
+from neuralcov.fuzz.folder import writing
 from neuralcov.fuzz.pictures import fault_sheet, spread
 from neuralcov.fuzz.replay import Replay
+from neuralcov.fuzz.shrink import Shrunk
 from neuralcov.fuzz.stats import Stats
 from neuralcov.fuzz.writer import save_shrunk
 from neuralcov.report.text import show_value
@@ -61,19 +64,26 @@ def conclude(bench: Bench, campaign: Campaign, shrink: bool, fail_on_faults: boo
     if shrink and campaign.faults and bench.fuzzer.folder is not None:
         groups = grouped(campaign.faults).values()
         pictured = [fault for group in groups for fault in group[: bench.fuzzer.pictures]]
-        shrink_and_draw(bench, sorted(pictured, key=lambda fault: fault.number))
+        draw_sheet(bench, shrink_and_save(bench, sorted(pictured, key=lambda fault: fault.number)))
     if fail_on_faults and campaign.faults:
         raise typer.Exit(1)
 
 
-def shrink_and_draw(bench: Bench, faults: list[Fault]) -> None:
-    """Make faults smaller, save them, and draw a sheet of some."""
+def shrink_and_save(bench: Bench, faults: list[Fault]) -> list[Shrunk]:
+    """Make faults smaller and save them beside what they were."""
     fuzzer = bench.fuzzer
     assert fuzzer.folder is not None
     shrunk = fuzzer.shrink(faults)
     smaller = save_shrunk(fuzzer.folder, shrunk, fuzzer.mutations, fuzzer.space)
-    said = f"{smaller} of {len(shrunk)} faults need fewer mutations than they had"
-    chosen = {fault.number for fault in spread(faults, _ON_SHEET)}
+    output().print(f"{smaller} of {len(shrunk)} faults need fewer mutations than they had", highlight=False)
+    return shrunk
+
+
+def draw_sheet(bench: Bench, shrunk: Sequence[Shrunk]) -> None:
+    """A sheet of some faults, from all groups."""
+    fuzzer = bench.fuzzer
+    assert fuzzer.folder is not None
+    chosen = {fault.number for fault in spread([entry.fault for entry in shrunk], _ON_SHEET)}
     page = fault_sheet(
         [entry for entry in shrunk if entry.fault.number in chosen],
         bench.samples.inputs,
@@ -82,9 +92,10 @@ def shrink_and_draw(bench: Bench, faults: list[Fault]) -> None:
         classes=bench.samples.classes,
     )
     if page is not None:
-        page.save(fuzzer.folder.path / "faults.png")
-        said += f"; some are drawn in {fuzzer.folder.path / 'faults.png'}"
-    output().print(said, soft_wrap=True, highlight=False)
+        target = fuzzer.folder.path / "faults.png"
+        with writing(target):
+            page.save(target)
+        output().print(f"some are drawn in {target}", soft_wrap=True, highlight=False)
 
 
 def _show_coverage(stats: Stats) -> None:
@@ -105,6 +116,16 @@ def _show_groups(faults: Sequence[Fault], classes: Sequence[str] | None) -> None
     if len(groups) > _GROUPS_SHOWN:
         table.add_row(f"and {len(groups) - _GROUPS_SHOWN} more", "", "")
     output().print(table)
+
+
+def export_line(part: str, count: int, folder: Path) -> str:
+    """How much was written where.
+
+    >>> export_line("queue", 400, Path("pictures/queue")), export_line("faults", 1, Path("pictures/faults"))
+    ('400 kept mutants written to pictures/queue', '1 fault written to pictures/faults')
+    """
+    name = {"faults": "fault", "queue": "kept mutant", "seeds": "seed"}[part]
+    return f"{count:,} {name if count == 1 else name + 's'} written to {folder}"
 
 
 def replay_line(entry: Replay) -> str:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from neuralcov import zoo
 from neuralcov.cli.models import load_model
+from neuralcov.cli.names import split_call
 from neuralcov.cli.samples import choose, load_samples
 from neuralcov.core.criterion import criterion_from_text
 from neuralcov.core.errors import CampaignError, InputError
@@ -20,6 +21,8 @@ from neuralcov.fuzz import Fuzzer, Mutation, Stylise, image_mutations, style_fol
 from neuralcov.fuzz.folder import CampaignFolder
 
 _CALIBRATION = "calibration.ncal"
+# Sources whose names are paths.
+_PATHS = ("npz", "folder", "hf")
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,31 @@ class Bench:
     fuzzer: Fuzzer
     samples: zoo.Samples
     model: nn.Module
+
+
+def lasting(text: str) -> str:
+    """What a person named, with its path made whole, so that a campaign can go on from another folder.
+
+    >>> lasting("zoo:digits"), lasting("npz:/data/digits.npz"), lasting("zoo:cifar10(folder='/data'):train")
+    ('zoo:digits', 'npz:/data/digits.npz', "zoo:cifar10(folder='/data'):train")
+    """
+    source, colon, rest = text.partition(":")
+    if source == "zoo":
+        call, bracket, part = rest.rpartition(")")
+        name, arguments = split_call(call + bracket)
+        if "folder" not in arguments:
+            return text
+        arguments["folder"] = str(Path(arguments["folder"]).resolve())
+        return f"zoo:{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())}){part}"
+    if source in _PATHS and colon:
+        path, bracket, arguments_of_model = (rest, "", "") if Path(rest).exists() else rest.partition("(")
+        return f"{source}:{_whole(path)}{bracket}{arguments_of_model}"
+    return _whole(text)
+
+
+def _whole(path: str) -> str:
+    """A path that is there, from the root; anything else as it is."""
+    return str(Path(path).resolve()) if Path(path).exists() else path
 
 
 def order_of(folder: Path) -> Order:

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,10 @@ from torch import Tensor
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.fuzz.book import Book
 from neuralcov.fuzz.findings import Fault
-from neuralcov.fuzz.folder import CampaignFolder
+from neuralcov.fuzz.folder import CampaignFolder, writing
 from neuralcov.fuzz.mutations import Draw, Mutation
 from neuralcov.fuzz.pictures import save_input
-from neuralcov.fuzz.record import KINDS, Record
+from neuralcov.fuzz.record import KINDS
 from neuralcov.fuzz.space import Pixels, Space, Tokens
 
 PARTS = ("faults", "queue", "seeds")
@@ -45,15 +46,14 @@ class Archive:
         if part not in PARTS:
             raise InputError(f"export of {part!r}: expected {', '.join(PARTS)}")
         target = Path(to) / part
-        target.mkdir(parents=True, exist_ok=True)
-        count = 0
-        with (target / "index.jsonl").open("w") as index:
-            for stem, stored, story in self._entries(part):
-                if count == limit:
-                    break
-                path = save_input(target, stem, stored, self.space)
-                index.write(json.dumps({"file": path.name, **story}) + "\n")
-                count += 1
+        with writing(target):
+            target.mkdir(parents=True, exist_ok=True)
+            with (target / "index.jsonl").open("w") as index:
+                count = 0
+                for stem, stored, story in islice(self._entries(part), limit):
+                    path = save_input(target, stem, stored, self.space)
+                    index.write(json.dumps({"file": path.name, **story}) + "\n")
+                    count += 1
         return count
 
     def _entries(self, part: str) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
@@ -95,8 +95,8 @@ def open_campaign(folder: str | os.PathLike[str]) -> Archive:
         space = _space(config["space"], place)
     except KeyError as error:
         raise CampaignError(f"{place.path}: the configuration lacks {error}; was it changed by hand?") from error
-    for content in place.log.read():
-        book.apply(Record.from_bytes(content))
+    for record in place.records():
+        book.apply(record)
     return Archive(place, config, space, book, mutations)
 
 

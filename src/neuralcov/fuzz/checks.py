@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz.record import DISAGREEMENT, EXCEPTION, KINDS, MISPREDICTION, TIME_OUT
-from neuralcov.fuzz.running import Failure, Ran, in_halves, take_rows
+from neuralcov.fuzz.running import Failure, Ran, finite_rows, in_halves, take_rows
 from neuralcov.fuzz.space import Space
 from neuralcov.tap.inputs import call, to_device
 from neuralcov.tap.predict import checked_classes, predicted_classes
@@ -54,12 +54,13 @@ class Rival:
     predict: Callable[[Any], Any] | None = None
 
     def classes(self, ready: Any, size: int, device: torch.device) -> Tensor:
-        """The classes it predicts, on the device the inputs are on."""
+        """The classes it predicts, −1 where its output is not finite, on the device the inputs are on."""
         parameter = next(self.model.parameters(), None)
         place = device if parameter is None else parameter.device
         output = call(self.model, to_device(ready, place))
         found = predicted_classes(output, size) if self.predict is None else checked_classes(self.predict(output), size)
-        return found.to(device)
+        finite = finite_rows(output, size).to(found.device)
+        return found.masked_fill(~finite, -1).to(device)
 
 
 class Judge:
@@ -118,7 +119,8 @@ class Judge:
         kinds |= wrong.astype(np.int32) << MISPREDICTION
         if self._rival is not None:
             classes, failures = self._rivals(mutants)
-            differs = self._agreed[roots] & (predictions >= 0) & (classes >= 0) & (classes != predictions)
+            ran = ~np.isin(np.arange(len(mutants)), list(failures))
+            differs = self._agreed[roots] & (predictions >= 0) & ran & (classes != predictions)
             kinds |= differs.astype(np.int32) << DISAGREEMENT
             for row, failure in failures.items():
                 kinds[row] |= 1 << (TIME_OUT if failure.timed_out else EXCEPTION)

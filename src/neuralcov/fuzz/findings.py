@@ -11,6 +11,8 @@ from torch import Tensor
 from neuralcov.fuzz.corpus import Step
 from neuralcov.fuzz.mutations import Mutation
 
+_NO_CLASS = "none"
+
 
 @dataclass(frozen=True, eq=False)
 class Fault:
@@ -26,7 +28,7 @@ class Fault:
         entry: its entry in the queue; ``None`` if it was not kept there.
         label: the class it should have, where known.
         before: the class the model gives the root input, where it gives one.
-        after: the class it gives the mutant.
+        after: the class it gives the mutant; ``None`` if it throws, hangs or computes NaN or infinity.
         steps: the mutations that lead from the root input to it.
         message: what the model threw.
         input: the mutant as it is stored.
@@ -98,14 +100,18 @@ def group_words(group: tuple[str, ...], classes: Sequence[str] | None = None) ->
     ('3 taken for 5', 'cat taken for dog')
     >>> group_words(("exception", "ValueError"))
     'exception: ValueError'
+    >>> group_words(("not finite", "0", "none"), ["cat", "dog"]), group_words(("blurred", "none", "none"))
+    ('not finite, from cat', 'blurred')
     """
     kind, *rest = group
     names = [classes[int(name)] if classes is not None and name.isdigit() else name for name in rest]
     if len(names) < 2:
         return f"{kind}: {names[0]}"
+    if rest[1] == _NO_CLASS:
+        return kind if rest[0] == _NO_CLASS else f"{kind}, from {names[0]}"
     said = f"{names[0]} taken for {names[1]}"
     return said if kind == "misprediction" else f"{kind}, {said}"
 
 
 def _name(number: int | None) -> str:
-    return "none" if number is None else str(number)
+    return _NO_CLASS if number is None else str(number)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -17,6 +17,7 @@ from neuralcov.core.errors import CampaignError
 from neuralcov.core.locks import lock_file
 from neuralcov.coverage import Coverage
 from neuralcov.fuzz.log import Log
+from neuralcov.fuzz.record import Record
 
 SCHEMA = 1
 
@@ -43,7 +44,12 @@ class CampaignFolder:
     @property
     def exists(self) -> bool:
         """Whether a campaign has begun here."""
-        return (self.path / "config.json").is_file()
+        return os.path.isfile(self.path / "config.json")  # where nothing may be read, nothing has begun
+
+    def make(self) -> None:
+        """Have the folder there, before anything is computed that could not be kept."""
+        with writing(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
 
     def create(
         self,
@@ -53,16 +59,17 @@ class CampaignFolder:
         words: Sequence[str] | None = None,
     ) -> None:
         """Begin a campaign; only at the very end is it there."""
-        self.faults.mkdir(parents=True, exist_ok=True)
-        for _, path in self._coverage_files():
-            path.unlink()  # of a start that was killed
-        if coverage is not None:
-            self.save_coverage(coverage, 0)
-        _replace(self.path / "seeds.safetensors", save(seeds))
-        self.log.path.write_bytes(b"")
-        if words is not None:
-            (self.path / "words.txt").write_text("\n".join(words))
-        (self.path / "stats.jsonl").write_text("")
+        with writing(self.path):
+            self.faults.mkdir(parents=True, exist_ok=True)
+            for _, path in self._coverage_files():
+                path.unlink()  # of a start that was killed
+            if coverage is not None:
+                self.save_coverage(coverage, 0)
+            _replace(self.path / "seeds.safetensors", save(seeds))
+            self.log.path.write_bytes(b"")
+            if words is not None:
+                (self.path / "words.txt").write_text("\n".join(words))
+            (self.path / "stats.jsonl").write_text("")
         self.write_json("config.json", {"schema": SCHEMA, **config})
 
     def require_new(self) -> None:
@@ -97,8 +104,10 @@ class CampaignFolder:
 
     def lock(self) -> None:
         """Keep other processes from going on with the same campaign; a kill frees it again."""
+        self.make()
         try:
-            self._lock = lock_file(self.path / "lock", wait=False)
+            with writing(self.path / "lock"):
+                self._lock = lock_file(self.path / "lock", wait=False)
         except BlockingIOError as error:
             raise CampaignError(f"{self.path}: another process is at work on this campaign; wait for it") from error
 
@@ -107,6 +116,18 @@ class CampaignFolder:
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def records(self) -> Iterator[Record]:
+        """The waves of the log, in order."""
+        if not self.log.path.is_file():
+            raise CampaignError(f"{self.log.path}: is missing; restore it from a copy")
+        for wave, content in enumerate(self.log.read()):
+            record = Record.from_bytes(content)
+            if record.wave != wave:
+                raise CampaignError(
+                    f"{self.log.path}: wave {record.wave} stands where wave {wave} belongs; restore it from a copy"
+                )
+            yield record
 
     def save_coverage(self, coverage: Coverage, wave: int) -> None:
         """Keep the state before a wave, and no older one."""
@@ -121,6 +142,14 @@ class CampaignFolder:
         """The newest state kept, and the wave it stands before."""
         found = self._coverage_files()
         return found[-1] if found else None
+
+    def require_log_up_to(self, wave: int, waves: int) -> None:
+        """Refuse a log with fewer waves than the saved coverage has seen."""
+        if waves < wave:
+            raise CampaignError(
+                f"{self.log.path}: ends after {waves} waves, but {self._coverage_path(wave).name} has seen {wave}; "
+                "restore the log from a copy, or delete the folder coverage to go on from where the log ends"
+            )
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """A JSON file, complete or not there."""
@@ -149,10 +178,21 @@ class CampaignFolder:
         return sorted((int(path.stem), path) for path in (self.path / "coverage").glob("*.ncov"))
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """A block that writes: what the system has against it becomes one sentence."""
+    try:
+        yield
+    except BlockingIOError:
+        raise  # a lock that somebody holds: the place itself is fine
+    except OSError as error:
+        raise CampaignError(
+            f"{path}: cannot be written: {error.strerror or error}; make it writable or name another place"
+        ) from error
+
+
 def _replace(path: Path, content: bytes) -> None:
     unfinished = path.with_name(f"{path.name}.unfinished")
-    try:
+    with writing(path):
         unfinished.write_bytes(content)
         os.replace(unfinished, path)
-    except OSError as error:
-        raise CampaignError(f"{path}: cannot be written: {error.strerror or error}") from error

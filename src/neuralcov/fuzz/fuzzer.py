@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +36,9 @@ from neuralcov.fuzz.setup import (
     checked_mutations,
     describe_machine,
     describe_rules,
+    describe_weights,
     require_same,
+    require_weights,
 )
 from neuralcov.fuzz.shrink import Shrunk, shrink
 from neuralcov.fuzz.space import space_of
@@ -249,34 +252,57 @@ class Fuzzer:
     def _begin(self, limits: Limits) -> Writer | None:
         """Observe the seeds, unless this is not the first run."""
         if self._engine is None:
+            # Before the model runs, as on resuming: buffers may change as it does.
+            weights = {} if self.folder is None else self._weights()
             found = survey(self._runner(), self._roots, self._labels, observe=not self.rules.random)
             self._assemble(found)
             if self.folder is not None:
                 kept = None if self.rules.random else self.coverage
                 words = getattr(self.space, "words", None)
-                self.folder.create(self._config(limits, found), self._seed_arrays(found), kept, words)
+                config = {**self._config(limits, found), "weights": weights}
+                self.folder.create(config, self._seed_arrays(found), kept, words)
         return self._writer()
 
     def _return(self, limits: Limits) -> Writer | None:
-        """Take up the campaign in the folder: the waves before the saved coverage as told, those since, again."""
+        """Take up the campaign in the folder: the waves before the saved coverage as told, those since, again.
+
+        Without a saved coverage, all of them again.
+        """
         folder = self.folder
         assert folder is not None
-        folder.repair()
+        # Campaigns of earlier versions do not tell their weights.
+        require_weights(self._weights(), folder.config().get("weights", {}), str(folder.path))
         latest = None if self.rules.random else folder.latest_coverage()
-        records = self._read_folder(upto=None if latest is None else latest[0])
+        upto = latest[0] if latest is not None else None if self.rules.random else 0
+        records = self._read_folder(upto)
+        engine = self._running()
         if latest is not None:
+            folder.require_log_up_to(latest[0], engine.book.tally.waves)
             self.coverage.reset()
             # Merged into nothing it is the stored state, layers included.
             self.coverage.merge(Coverage.load(latest[1], device=self.coverage.device))
-        engine, writer = self._running(), self._writer()
-        assert writer is not None
+        elif not self.rules.random:
+            self._observe_anew(folder)
+        folder.repair()
         for record in records:
             if self.rules.random:
                 engine.book.apply(record)
             elif not engine.repeat(record):
                 self._exact = False
-        writer.restore(engine.book.faults[:])
-        return writer
+        return self._writer()
+
+    def _observe_anew(self, folder: CampaignFolder) -> None:
+        """Have coverage take in the seeds, where the folder has lost what it was."""
+        survey(self._runner(), self._roots, self._labels, observe=True)
+        told = folder.config()["coverage of the seeds"]
+        for name, value in read_values(self.coverage).items():
+            # On other hardware it is not the same to the bit.
+            if not math.isclose(value, told[name], rel_tol=1e-3):
+                raise CampaignError(
+                    f"{folder.path}: no coverage is saved there, and {name} after the seeds is {value:.6g}, not "
+                    f"{told[name]:.6g} as at the start; restore the folder coverage from a copy, or build a new Fuzzer "
+                    "with a coverage that has observed what it had"
+                )
 
     def _read_folder(self, upto: int | None = None) -> list[Record]:
         """Build everything from the folder; give the waves from ``upto`` on, which are not in the book yet."""
@@ -296,8 +322,7 @@ class Fuzzer:
         assert self._meter is not None
         self._meter.start = config["coverage of the seeds"]
         later = []
-        for content in folder.log.read():
-            record = Record.from_bytes(content)
+        for record in folder.records():
             if upto is not None and record.wave >= upto:
                 later.append(record)
             else:
@@ -431,7 +456,19 @@ class Fuzzer:
         )
 
     def _writer(self) -> Writer | None:
-        return None if self.folder is None else Writer(self.folder, self.mutations, self.space, self.pictures)
+        """A writer that knows which faults there are: so many of a group get pictures, however often it is begun."""
+        if self.folder is None:
+            return None
+        writer = Writer(self.folder, self.mutations, self.space, self.pictures)
+        writer.restore(self._running().book.faults[:])
+        return writer
+
+    def _weights(self) -> dict[str, str]:
+        tap = self.coverage._tap
+        models = {} if tap is None else {"model": tap.model}
+        if self._rival is not None:
+            models["second model"] = self._rival.model
+        return describe_weights(models)
 
     def _seed_arrays(self, found: Survey) -> dict[str, np.ndarray]:
         labels = found.predictions if self._labels is None else self._labels.cpu().numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import struct
 import zlib
@@ -14,6 +15,8 @@ from neuralcov.core.errors import CampaignError
 # Mark, bytes of content, and their checksum.
 _HEAD = struct.Struct("<4sQI")
 _MARK = b"ncvw"
+# No pack is as long as this.
+_LONGEST = 1 << 40
 
 
 class Log:
@@ -54,22 +57,33 @@ class Log:
         return torn
 
     def read(self) -> Iterator[bytes]:
-        """Every complete pack. A torn one at the end is left out; one in the middle is an error."""
+        """Every complete pack. A torn one at the end is left out; damage in the middle is an error."""
         if not self.path.is_file():
             return
-        size = self.path.stat().st_size
+        # Packs that are appended meanwhile are not looked at: half of one is no damage.
+        start, size = 0, self.path.stat().st_size
         with self.path.open("rb") as file:
-            while head := file.read(_HEAD.size):
-                if len(head) < _HEAD.size:
-                    return
-                mark, length, checksum = _HEAD.unpack(head)
-                content = file.read(length) if mark == _MARK else b""
-                if mark == _MARK and len(content) < length:
-                    return
-                if mark != _MARK or zlib.crc32(content) != checksum:
-                    if file.tell() == size:
+            while size - start >= _HEAD.size:
+                mark, length, checksum = _HEAD.unpack(file.read(_HEAD.size))
+                end = start + _HEAD.size + (length if mark == _MARK else 0)
+                whole = mark == _MARK and end <= size
+                content = file.read(length) if whole else b""
+                if not whole or zlib.crc32(content) != checksum:
+                    if end >= size and not self._pack_behind(start, size):
                         return
                     raise CampaignError(
-                        f"{self.path}: damaged {size - file.tell():,} bytes before its end; restore it from a copy"
+                        f"{self.path}: damaged {size - start:,} bytes before its end; restore it from a copy"
                     )
                 yield content
+                start = end
+
+    def _pack_behind(self, start: int, size: int) -> bool:
+        """Whether another pack begins behind one that seems to be the last: then its length is damaged."""
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
+            place = content.find(_MARK, start + 1, size - _HEAD.size + len(_MARK))
+            while place >= 0:
+                # The bytes of a picture may look like a mark, but hardly like a mark before a length.
+                if _HEAD.unpack_from(content, place)[1] < _LONGEST:
+                    return True
+                place = content.find(_MARK, place + 1, size - _HEAD.size + len(_MARK))
+        return False

@@ -104,6 +104,8 @@ class Record:
             arrays = {name: np.array(array) for name, array in load(content).items()}
             length = int.from_bytes(content[:8], "little")
             rest = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["wave"])
+            # Earlier versions told a class even where the model gave NaN.
+            arrays["prediction"][arrays["kinds"] >> NOT_FINITE & 1 == 1] = -1
             rest["messages"] = {int(row): said for row, said in rest["messages"].items()}
             known = {entry.name for entry in fields(cls)}
             return cls(**{name: value for name, value in (arrays | rest).items() if name in known})

@@ -43,8 +43,9 @@ class Ran:
 
     @property
     def predictions(self) -> Tensor | None:
-        """Predicted classes."""
-        return None if self.activations is None else self.activations.predictions
+        """Predicted classes, −1 where numbers are not finite: the largest of NaN is no class."""
+        found = None if self.activations is None else self.activations.predictions
+        return None if found is None else found.masked_fill(~self.finite.to(found.device), -1)
 
 
 @dataclass(frozen=True, eq=False)

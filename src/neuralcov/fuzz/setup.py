@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralcov.core.errors import InputError, MismatchError
+from neuralcov.core.records import fingerprint
 from neuralcov.fuzz.engine import Rules
 from neuralcov.fuzz.mutations import Mutation, image_mutations, text_mutations
 from neuralcov.fuzz.space import Pixels, Space, Tokens
@@ -72,6 +73,28 @@ def require_same(ours: dict[str, Any], theirs: dict[str, Any], where: str) -> No
             part = next(name for name in {**other, **mine} if mine.get(name) != other.get(name))
             mine, other = mine.get(part), other.get(part)
         raise MismatchError(f"{where}: the campaign there has {part} {other}, this one {mine}; give it what it had")
+
+
+def describe_weights(models: Mapping[str, nn.Module]) -> dict[str, str]:
+    """By name, a fingerprint of a model's parameters and buffers."""
+    return {name: fingerprint(tuple(_tensors_of(model))) for name, model in models.items()}
+
+
+def _tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, value in model.state_dict().items():
+        # Others, such as quantised ones or those without data, cannot be told by their bytes.
+        if type(value) is Tensor and value.layout == torch.strided and not (value.is_quantized or value.is_meta):
+            yield name, value
+
+
+def require_weights(ours: dict[str, str], theirs: dict[str, str], where: str) -> None:
+    """Refuse to go on with a campaign on a model that has been trained anew."""
+    for name, told in theirs.items():
+        if ours.get(name, told) != told:
+            raise MismatchError(
+                f"{where}: the campaign there ran on other weights of the {name}; give it those, or begin a new "
+                "campaign in another folder"
+            )
 
 
 def describe_rules(rules: Rules, validity: Validity) -> dict[str, Any]:

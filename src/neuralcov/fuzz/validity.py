@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import torch
@@ -46,11 +48,8 @@ class PixelRule:
         if change.dim() > 2:
             change = change.amax(1)
         change = change.flatten(1)
-        few, little = self.alpha * change.shape[1], self.beta * self.range
-        if not change.is_floating_point():
-            # Whole numbers are below a limit if they are below its ceiling, which no rounding of the limit can change.
-            little = math.ceil(little)
-        return ((change > 0).sum(1) < math.ceil(few)) | (change.amax(1) < little)
+        little = self.beta * self.range if change.is_floating_point() else _lowest_at(self.beta, self.range)
+        return ((change > 0).sum(1) < _lowest_at(self.alpha, change.shape[1])) | (change.amax(1) < little)
 
     def identity(self) -> dict[str, Any]:
         """Plain data."""
@@ -75,7 +74,8 @@ class WordRule:
     def __call__(self, mutants: Tensor, references: Tensor) -> Bool[Tensor, "batch"]:
         """Which mutants are valid."""
         length = (references != self.padding).sum(1)
-        return edit_distance(mutants, references, self.padding) < self.alpha * length
+        limits = [_lowest_at(self.alpha, words) for words in range(references.shape[1] + 1)]
+        return edit_distance(mutants, references, self.padding) < torch.tensor(limits, device=length.device)[length]
 
     def identity(self) -> dict[str, Any]:
         """Plain data."""
@@ -107,6 +107,18 @@ def usual_rule(space: Space, alpha: float, beta: float) -> PixelRule | WordRule:
     if isinstance(space, Pixels):
         return PixelRule(alpha, beta, range=space.levels or 1)
     return WordRule(alpha, getattr(space, "padding", 0))
+
+
+@cache
+def _lowest_at(share: float, whole: float) -> int:
+    """The lowest count that is no longer below a share of a whole, the share taken as it is written.
+
+    A product of floats would not do: 0.07 of 100 comes out above 7.
+
+    >>> _lowest_at(0.07, 100), _lowest_at(0.2, 12), _lowest_at(0.4, 255)
+    (7, 3, 102)
+    """
+    return math.ceil(Fraction(str(share)) * Fraction(str(whole)))
 
 
 def _lengths(rows: Tensor, padding: int) -> Tensor:

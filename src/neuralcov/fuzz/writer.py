@@ -12,7 +12,7 @@ from typing import Any
 
 from neuralcov.core.errors import CampaignError
 from neuralcov.fuzz.findings import Fault, described
-from neuralcov.fuzz.folder import CampaignFolder
+from neuralcov.fuzz.folder import CampaignFolder, writing
 from neuralcov.fuzz.mutations import Mutation
 from neuralcov.fuzz.pictures import save_input
 from neuralcov.fuzz.record import Record
@@ -54,7 +54,7 @@ class Writer:
         self._put(job)
 
     def restore(self, faults: Sequence[Fault]) -> None:
-        """Faults of waves committed earlier: those whose files a kill came before are written now."""
+        """Faults of waves committed earlier: they count, and those whose files a kill came before are written now."""
         self._put(lambda: self._draw(faults))
 
     def figures(self, stats: Stats) -> None:
@@ -113,17 +113,22 @@ class Writer:
 
 def save_shrunk(folder: CampaignFolder, shrunk: Sequence[Shrunk], mutations: Sequence[Mutation], space: Space) -> int:
     """Add to the stories of faults which mutations they need, with a picture where that is fewer; give how many."""
-    folder.faults.mkdir(parents=True, exist_ok=True)
-    for entry in shrunk:
-        story = folder.faults / f"{entry.fault.stem}.json"
-        if not story.is_file():
-            write_story(folder, entry.fault, mutations, space)
-        content = json.loads(story.read_text())
-        content["needed"] = described(entry.steps, mutations)
-        if entry.smaller:
-            content["smaller file"] = save_input(folder.faults, f"{entry.fault.stem}-small", entry.input, space).name
-        _write(story, content)
+    with writing(folder.faults):
+        folder.faults.mkdir(parents=True, exist_ok=True)
+        for entry in shrunk:
+            _add_needed(folder, entry, mutations, space)
     return sum(entry.smaller for entry in shrunk)
+
+
+def _add_needed(folder: CampaignFolder, entry: Shrunk, mutations: Sequence[Mutation], space: Space) -> None:
+    story = folder.faults / f"{entry.fault.stem}.json"
+    if not story.is_file():
+        write_story(folder, entry.fault, mutations, space)
+    content = json.loads(story.read_text())
+    content["needed"] = described(entry.steps, mutations)
+    if entry.smaller:
+        content["smaller file"] = save_input(folder.faults, f"{entry.fault.stem}-small", entry.input, space).name
+    _write(story, content)
 
 
 def write_story(folder: CampaignFolder, fault: Fault, mutations: Sequence[Mutation], space: Space) -> None:
