@@ -139,6 +139,11 @@ class Coverage:
         return self._ledger.criteria
 
     @property
+    def model(self) -> nn.Module | None:
+        """The model, or ``None`` where somebody else computes the activations."""
+        return None if self._tap is None else self._tap.model
+
+    @property
     def layout(self) -> Layout | None:
         """The layers, once the first batch has shown them."""
         return self._ledger.layout

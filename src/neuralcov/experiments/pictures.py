@@ -64,7 +64,7 @@ def density(cells: Mapping[str, Any]) -> Any:
         axes[1][column].set_yticks(range(len(names)), names, fontsize=8)
         axes[1][column].set_xscale("symlog", linthresh=0.01)
         axes[1][column].invert_yaxis()
-        axes[1][column].set(xlabel="change of the value / value before (the change itself where that was 0)")
+        axes[1][column].set(xlabel="change of the value / value before\n(the change itself where that was 0)")
     return figure
 
 

@@ -464,8 +464,7 @@ class Fuzzer:
         return writer
 
     def _weights(self) -> dict[str, str]:
-        tap = self.coverage._tap
-        models = {} if tap is None else {"model": tap.model}
+        models = {} if self.coverage.model is None else {"model": self.coverage.model}
         if self._rival is not None:
             models["second model"] = self._rival.model
         return describe_weights(models)
