@@ -56,6 +56,38 @@ def test_two_models_that_disagree():
     assert all(entry.reproduced for entry in fuzzer.replay(campaign.faults))
 
 
+class Refusing(Brightness):
+    """Takes no image at all, or none that is light."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.limit = limit
+
+    def forward(self, images):
+        if (images.flatten(1).mean(1) > self.limit).any():
+            raise ValueError("too light")
+        return super().forward(images)
+
+
+def test_a_second_model_that_fails_on_the_origin_says_nothing_about_its_mutants():
+    plain, none, some = (
+        small(Brightness(), grey(0.3, 0.8), [0, 1], against=rival).run(iterations=40)
+        for rival in (None, Refusing(0.0), Refusing(0.6))
+    )
+    assert none.stats.faults == plain.stats.faults > 0
+    threw = [fault for fault in some.faults if "exception" in fault.kinds]
+    assert threw
+    assert {fault.root for fault in threw} == {0}
+
+
+@pytest.mark.parametrize(
+    "limits", [{"seconds": float("nan")}, {"iterations": 1.5}, {"iterations": "a"}, {"faults": -1}]
+)
+def test_limits_that_are_none(limits):
+    with pytest.raises(InputError, match=rf"{next(iter(limits))}=.*: expected a (whole )?number of at least 0"):
+        small(Brightness(), grey(0.3, 0.8), [0, 1]).run(**limits)
+
+
 class Broken(nn.Module):
     """NaN for shades from 0.5, an exception from 0.7."""
 

@@ -146,7 +146,7 @@ class LVC(Criterion[LVCState]):
     def observe(self, state: LVCState, batch: Activations, *, donate: bool = False) -> LVCState:
         """Take the batch into the blocks its inputs belong to."""
         fit: LVCFit = self.require_fitted()
-        lengths, present = _lengths(fit.yardsticks, batch.stacks)
+        lengths, present = self._lengths_of(batch)
         resolved = lengths <= _UNRESOLVED
         beyond = state.beyond + ((lengths > fit.limit) & present & resolved).sum()
         # Where looking is free, masks are made only if they are needed.
@@ -192,7 +192,7 @@ class LVC(Criterion[LVCState]):
                 apart = _mean_gain(fit.yardsticks, _without(whole, block), batch)
                 rest += apart.masked_fill(home == index, 0)
             change = self.groups * change - (self.groups - 1) / self.groups * rest
-        resolved = _lengths(fit.yardsticks, batch.stacks)[0] <= _UNRESOLVED
+        resolved = self._lengths_of(batch)[0] <= _UNRESOLVED
         return change.masked_fill(~resolved, 0) / self._unit()
 
     def admit(
@@ -259,6 +259,11 @@ class LVC(Criterion[LVCState]):
         means = [torch.stack(per_block).mean(0) for per_block in zip(*left_out, strict=True)]
         corrected = [self.groups * v - (self.groups - 1) * m for v, m in zip(volumes, means, strict=True)]
         return corrected, left_out
+
+    def _lengths_of(self, batch: Activations) -> tuple[Tensor, Bool[Tensor, "batch"]]:
+        """As :func:`_lengths`, once per batch: what is judged is often taken in as well."""
+        fit: LVCFit = self.require_fitted()
+        return batch.memo(("lengths", id(fit)), lambda: _lengths(fit.yardsticks, batch.stacks))
 
     def _part(self, batch: Activations, stack: Stack, block: int) -> Stack:
         if self.groups == 1:

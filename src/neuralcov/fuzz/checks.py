@@ -97,6 +97,8 @@ class Judge:
         self._checks = dict(checks)
         self._rival, self._batch, self._limit = rival, batch, limit
         self._agreed = np.zeros(len(labels), dtype=bool)
+        # Roots on which the second model itself fails say nothing about their mutants.
+        self._ran = np.ones(len(labels), dtype=bool)
         self._origins: Any = None
 
     def learn(self, roots: Tensor, ran: Ran) -> None:
@@ -104,8 +106,9 @@ class Judge:
         if self._checks:
             self._origins = gathered(ran, np.arange(len(roots)))
         if self._rival is not None:
-            classes, _ = self._rivals(roots)
+            classes, failures = self._rivals(roots)
             self._agreed = (classes >= 0) & (classes == self._predictions)
+            self._ran[list(failures)] = False
 
     def judge(
         self, mutants: Tensor, roots: np.ndarray, origins: Tensor, predictions: np.ndarray, output: Any
@@ -123,8 +126,9 @@ class Judge:
             differs = self._agreed[roots] & (predictions >= 0) & ran & (classes != predictions)
             kinds |= differs.astype(np.int32) << DISAGREEMENT
             for row, failure in failures.items():
-                kinds[row] |= 1 << (TIME_OUT if failure.timed_out else EXCEPTION)
-                messages[row] = f"second model: {failure.message}"
+                if self._ran[roots[row]]:
+                    kinds[row] |= 1 << (TIME_OUT if failure.timed_out else EXCEPTION)
+                    messages[row] = f"second model: {failure.message}"
         for bit, (name, check) in enumerate(self._checks.items(), len(KINDS)):
             found = self._ask(name, check, mutants, roots, origins, output)
             kinds |= found.astype(np.int32) << bit

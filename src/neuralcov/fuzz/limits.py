@@ -25,8 +25,11 @@ class Limits:
         if self.iterations is None and self.seconds is None and self.faults is None:
             raise InputError("no limit: give iterations=, seconds= or faults=")
         for name, value in asdict(self).items():
-            if value is not None and value < 0:
-                raise InputError(f"{name}={value}: expected at least 0")
+            kinds = (int, float) if name == "seconds" else int
+            if value is not None and not (isinstance(value, kinds) and not isinstance(value, bool) and value >= 0):
+                raise InputError(
+                    f"{name}={value!r}: expected a {'' if name == 'seconds' else 'whole '}number of at least 0"
+                )
 
 
 class Clock:
