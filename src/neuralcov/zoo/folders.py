@@ -42,7 +42,8 @@ def _read(path: Path, expected: torch.Size | None) -> torch.Tensor:
     except InputError:
         raise
     except Exception as error:  # Decoders end in any error there is when a file is damaged.
-        raise InputError(f"{path}: not an image that can be read ({error})") from error
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{path}: not an image that can be read ({reason})") from error
     if expected is not None and pixels.shape != expected:
         size, wanted = (f"{shape[2]}×{shape[1]}" for shape in (pixels.shape, expected))
         raise InputError(f"{path}: {size} pixels, expected {wanted} like the images before it")

@@ -20,7 +20,7 @@ def read_arrays(path: Path) -> dict[str, Any]:
         if isinstance(content, dict):
             return {key.decode() if isinstance(key, bytes) else str(key): value for key, value in content.items()}
     except Exception as error:  # Damaged bytes are instructions too, and may end in any error there is.
-        reason = str(error) or type(error).__name__
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise DataError(f"{path}: not a pickle of plain arrays, or cut short ({reason})") from error
     raise DataError(f"{path}: holds a {type(content).__name__}, expected a dictionary of arrays")
 
