@@ -157,6 +157,20 @@ def test_wrong_files_and_splits_are_refused(tmp_path):
         zoo.data("imdb", "train", tmp_path)
 
 
+def test_reviews_that_cannot_be_read_are_refused(tmp_path):
+    rows = tmp_path / "reviews.csv"
+    rows.write_text("sentiment,review\npositive,good\npositive\n")
+    with pytest.raises(DataError, match=r"reviews\.csv: expected rows of .*\(line 3 has no review\)"):
+        zoo.data("imdb", "train", tmp_path)
+    rows.write_bytes("review,sentiment\ncaf\xe9,positive\n".encode("latin1"))
+    with pytest.raises(DataError, match=r"reviews\.csv: expected rows"):
+        zoo.data("imdb", "train", tmp_path)
+    write_folders(tmp_path, reviews(6))
+    (tmp_path / "train" / "pos" / "0_9.txt").write_bytes("caf\xe9".encode("latin1"))
+    with pytest.raises(DataError, match=r"0_9\.txt: not text in UTF-8 \("):
+        zoo.data("imdb", "train", tmp_path)
+
+
 def test_real_imdb_is_complete(real):
     real("imdb")
     sizes = {split: zoo.data("imdb", split) for split in ("train", "test", "validation")}

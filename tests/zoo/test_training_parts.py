@@ -177,6 +177,8 @@ def test_checkpoints_of_another_training_and_damaged_ones_are_refused(tmp_path):
     assert read_checkpoint(path, {"seed": 1}, cpu)["epoch"] == 3
     with pytest.raises(InputError, match="made with seed 1, but this training has 2"):
         read_checkpoint(path, {"seed": 2}, cpu)
+    with pytest.raises(InputError, match="does not tell its data and may be of another training: delete it to start"):
+        read_checkpoint(path, {"seed": 1, "data": "mnist"}, cpu)
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(StateFileError, match="not a checkpoint of a training, or cut short; delete it to start over"):
         read_checkpoint(path, {"seed": 1}, cpu)

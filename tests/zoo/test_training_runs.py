@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from safetensors.torch import load_file
 
 from neuralcov import zoo
 from neuralcov.core.errors import DataError, InputError
-from neuralcov.zoo.training import Settings, accuracy, train
+from neuralcov.zoo.training import Settings, accuracy, generate, train
 from neuralcov.zoo.training.run import _Training
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -125,6 +126,43 @@ def test_a_checkpoint_of_other_settings_is_refused(tmp_path, monkeypatch):
         train("digits", output, settings=settings(limit=40, seed=5, resume=True))
 
 
+def test_a_training_does_not_go_on_with_other_data_or_another_network(tmp_path, small_mnist, monkeypatch):
+    output = tmp_path / "n.safetensors"
+    narrow, others = {"width": 4, "hidden": 16}, tmp_path / "others"
+    others.mkdir()
+    for path in small_mnist.iterdir():
+        (others / path.name).write_bytes(path.read_bytes()[:20] + b"\1" + path.read_bytes()[21:])
+    chosen = settings(limit=40, folder=small_mnist, arguments=narrow)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 1)
+        with pytest.raises(_Stopped):
+            train("net_classifier", output, "zoo:mnist", chosen)
+    again = replace(chosen, resume=True)
+    with pytest.raises(InputError, match="made with data 'mnist', but this training has 'fashion-mnist'; set it as"):
+        train("net_classifier", output, "fashion-mnist", again)
+    with pytest.raises(InputError, match=r"made with data of SHA-256 '[0-9a-f]+', but this training has"):
+        train("net_classifier", output, "mnist", replace(again, folder=others))
+    with pytest.raises(InputError, match=r"made with arguments \{.*'hidden': 16\}, but this training has \{.*17"):
+        train("net_classifier", output, "mnist", replace(again, arguments={**narrow, "hidden": 17}))
+    assert train("net_classifier", output, "mnist", again).resumed == 1
+
+
+def test_the_cards_recipe_names_the_data_that_was_used(tmp_path, small_mnist):
+    chosen = settings(epochs=1, limit=40, folder=small_mnist, arguments={"width": 4, "hidden": 16})
+    card = train("net_classifier", tmp_path / "n.safetensors", "zoo:fashion-mnist", chosen)
+    assert (card.data, card.recipe["data"]) == ("fashion-mnist train", "fashion-mnist")
+
+
+def test_outputs_that_cannot_be_written_are_said_before_training(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    (tmp_path / "taken.safetensors").mkdir()
+    (tmp_path / "card.json").mkdir()
+    for name in ("file/d.safetensors", "file/deep/d.safetensors", "taken.safetensors", "card.safetensors"):
+        with pytest.raises(InputError, match=r"cannot be written \(.*\): name a file in a folder that can"):
+            train("digits", tmp_path / name, settings=settings(limit=40), report=pytest.fail)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["card.json", "file", "taken.safetensors"]
+
+
 def test_minutes_end_a_training_in_time(tmp_path):
     card = train("digits", tmp_path / "d.safetensors", settings=Settings(epochs=100_000, minutes=0.02, limit=200))
     assert card.epochs < 100_000
@@ -170,6 +208,24 @@ def test_a_generator_changes_towards_the_data(tmp_path, small_cifar10, empty_cac
     generator.load_state_dict(load_file(tmp_path / "g.safetensors"))
     images = generator.eval().sample(torch.arange(10))
     assert torch.isfinite(images).all()
+
+
+class _Thumbnails(torch.nn.Module):
+    """In place of Inception: the images themselves, tiny."""
+
+    def of_pixels(self, images):
+        return torch.nn.functional.adaptive_avg_pool2d(images, 2).flatten(1)
+
+
+@pytest.mark.parametrize("quick", [10_000, 12])
+def test_a_fid_names_its_number_of_images(quick, tmp_path, small_cifar10, monkeypatch):
+    monkeypatch.setattr(generate, "_features_if_fetched", lambda device: _Thumbnails())
+    monkeypatch.setattr(generate, "_QUICK", quick)
+    chosen = settings(epochs=2, limit=40, batch_size=10, folder=small_cifar10, arguments={"width": 8, "noise": 8})
+    reports = []
+    card = train("generator", tmp_path / "g.safetensors", settings=chosen, report=reports.append)
+    assert list(reports[0].results) == [f"FID of {min(quick, 40)}"]
+    assert list(card.results) == list(dict.fromkeys(["FID of 40", f"FID of {min(quick, 40)}"]))
 
 
 def test_the_lstm_trains_on_reviews(tmp_path, real):

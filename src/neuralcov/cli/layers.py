@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import torch
@@ -12,7 +14,7 @@ from torch import nn
 from neuralcov.cli import options
 from neuralcov.cli.console import output
 from neuralcov.cli.models import load_model
-from neuralcov.core.errors import InputError
+from neuralcov.core.errors import InputError, NeuralcovError
 from neuralcov.tap import Batch, Tap
 
 
@@ -30,7 +32,7 @@ def layers(
     tap = Tap(net, layers)
     shapes = _output_shapes(tap)
     batch = _example(net, input_shape, tokens).to(tap.device)
-    with tap.open(), shapes:
+    with tap.open(), shapes, _refusals(model, batch, guessed=input_shape is None):
         activations, _ = tap.run(Batch(batch))
     table = Table(title=f"{model}, inputs of shape {tuple(batch.shape[1:])}", title_justify="left")
     for column, justify in (("layer", "left"), ("type", "left"), ("output", "left"), ("neurons", "right")):
@@ -67,13 +69,31 @@ class _output_shapes:  # noqa: N801 - used as a context, like a function
             self.seen.setdefault(name, tuple(first.shape[1:]))
 
 
+@contextmanager
+def _refusals(model: str, batch: torch.Tensor, *, guessed: bool) -> Iterator[None]:
+    """A model that cannot take the inputs says so in errors of any kind; they become one sentence."""
+    try:
+        yield
+    except NeuralcovError:
+        raise
+    except Exception as error:
+        shape = f"{'the guessed shape' if guessed else 'shape'} {tuple(batch.shape[1:])}"
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(
+            f"model {model!r} does not take inputs of {shape} ({reason}): "
+            "pass the shape of one input, such as --input 3,32,32, and --tokens for token ids"
+        ) from error
+
+
 def _example(net: nn.Module, text: str | None, tokens: bool) -> torch.Tensor:
     """One input, of the given shape or the one the first layer suggests."""
     if text is not None:
         try:
             shape = tuple(int(part) for part in text.replace("x", ",").split(","))
+            if min(shape) < 1:
+                raise ValueError("an axis without entries")
         except ValueError as error:
-            raise InputError(f"--input {text!r}: expected whole numbers, such as 3,32,32") from error
+            raise InputError(f"--input {text!r}: expected whole numbers from 1, such as 3,32,32") from error
     else:
         shape, tokens = _guess(net)
     return torch.zeros(2, *shape, dtype=torch.long) if tokens else torch.zeros(2, *shape)

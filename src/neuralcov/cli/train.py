@@ -50,8 +50,9 @@ def train(
         arguments=arguments,
     )
     card = training.train(name, to, data, settings, _show)
+    epochs_made = f"{card.epochs} epoch{'' if card.epochs == 1 else 's'}"
     console = output()
-    console.print(f"{card.network} on {card.data}: {_results(card.results) or 'trained'} after {card.epochs} epochs")
+    console.print(f"{card.network} on {card.data}: {_results(card.results) or 'trained'} after {epochs_made}")
     console.print(f"{card.seconds:.0f} s on {card.device}; weights in {to}, card in {card_path(to)}", soft_wrap=True)
 
 

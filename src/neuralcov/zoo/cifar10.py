@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,8 +76,8 @@ def _read_binary(place: Path, name: str) -> tuple[Tensor, Tensor]:
     content = np.fromfile(path, dtype=np.uint8)
     if content.size == 0 or content.size % (_PIXELS + 1):
         raise DataError(f"{path}: {content.size:,} bytes are no whole number of images; the file is cut short")
-    rows = torch.from_numpy(content.reshape(-1, _PIXELS + 1))
-    return rows[:, 1:].reshape(-1, *_SHAPE), _checked(path, rows[:, 0].long())
+    rows = content.reshape(-1, _PIXELS + 1)
+    return torch.from_numpy(rows[:, 1:]).reshape(-1, *_SHAPE), _classes(path, rows[:, 0])
 
 
 def _read_pickled(place: Path, name: str) -> tuple[Tensor, Tensor]:
@@ -84,18 +85,32 @@ def _read_pickled(place: Path, name: str) -> tuple[Tensor, Tensor]:
     if not path.is_file():
         raise DataError(f"{path}: there is no such file")
     content = read_arrays(path)
-    images, labels = content.get("data"), content.get("labels")
+    images = content.get("data")
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.ndim != 2 or images.shape[1] != _PIXELS:
         raise DataError(f"{path}: 'data' is not an array of rows of {_PIXELS} bytes")
-    if not isinstance(labels, list) or len(labels) != len(images):
-        raise DataError(f"{path}: 'labels' is not a list of {len(images)} classes")
-    return torch.from_numpy(images.copy()).reshape(-1, *_SHAPE), _checked(path, torch.tensor(labels))
+    if len(images) == 0:
+        raise DataError(f"{path}: has no images")
+    labels = _whole_numbers(content.get("labels"), len(images))
+    if labels is None:
+        raise DataError(f"{path}: 'labels' are not {len(images)} whole numbers")
+    return torch.from_numpy(images.copy()).reshape(-1, *_SHAPE), _classes(path, labels)
 
 
-def _checked(path: Path, labels: Tensor) -> Tensor:
-    if int(labels.min()) < 0 or int(labels.max()) >= len(CLASSES):
-        raise DataError(f"{path}: has class {int(labels.max())}, expected 0 to {len(CLASSES) - 1}")
-    return labels
+def _whole_numbers(labels: Any, count: int) -> np.ndarray | None:
+    """A list or an array of so many whole numbers as an array; ``None`` if it is anything else."""
+    try:
+        numbers = np.asarray(labels)
+    except ValueError:  # lists within the list, of several lengths
+        return None
+    return numbers if numbers.dtype.kind in "iu" and numbers.shape == (count,) else None
+
+
+def _classes(path: Path, labels: np.ndarray) -> Tensor:
+    lowest, highest = int(labels.min()), int(labels.max())
+    if lowest < 0 or highest >= len(CLASSES):
+        wrong = lowest if lowest < 0 else highest
+        raise DataError(f"{path}: has class {wrong}, expected 0 to {len(CLASSES) - 1}")
+    return torch.from_numpy(labels.astype(np.int64))
 
 
 def _read_sheet(path: Path) -> np.ndarray:

@@ -56,6 +56,7 @@ class DigitsNet(nn.Module):
 
     def __init__(self, num_classes: int = 10) -> None:
         super().__init__()
+        self.input_shape = (1, 8, 8)
         self.conv1 = nn.Conv2d(1, 16, 3, padding=1)
         self.conv2 = nn.Conv2d(16, 32, 3, padding=1)
         self.fc1 = nn.Linear(32 * 4 * 4, 64)

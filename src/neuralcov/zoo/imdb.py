@@ -127,14 +127,24 @@ def _read_folders(folder: Path) -> Iterator[Review]:
     for split in ("train", "test"):
         for label, name in enumerate(("neg", "pos")):
             for path in sorted((folder / split / name).glob("*.txt")):
-                yield path.read_text(encoding="utf-8"), label
+                yield _read_text(path), label
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not text in UTF-8 ({error})") from error
 
 
 def _read_csv(path: Path) -> Iterator[Review]:
     csv.field_size_limit(min(sys.maxsize, 1 << 24))
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            for row in csv.DictReader(file):
+            rows = csv.DictReader(file)
+            for row in rows:
+                if row["review"] is None:
+                    raise ValueError(f"line {rows.line_num} has no review")
                 yield row["review"], CLASSES.index(row["sentiment"])
     except (csv.Error, KeyError, ValueError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: expected rows of review and sentiment, positive or negative ({error})") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import math
 import zlib
 from pathlib import Path
 
@@ -57,10 +58,14 @@ def read_idx(path: Path) -> Tensor:
         raise DataError(f"{path}: not an IDX file of unsigned bytes")
     axes = content[3]
     start = 4 + 4 * axes
+    if len(content) < start:
+        raise DataError(f"{path}: {len(content):,} bytes, expected at least {start}; the file is cut short")
     shape = tuple(int(length) for length in np.frombuffer(content[4:start], dtype=">u4"))
-    expected = start + int(np.prod(shape, dtype=np.int64))
-    if len(shape) != axes or len(content) != expected:
+    expected = start + math.prod(shape)
+    if len(content) != expected:
         raise DataError(f"{path}: {len(content):,} bytes, expected {expected:,} for shape {shape}; the file is damaged")
+    if expected == start:
+        raise DataError(f"{path}: shape {shape} holds nothing")
     return torch.from_numpy(np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape).copy())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -52,6 +53,13 @@ class Samples:
         return replace(
             self, name=name or self.name, inputs=self.inputs[rows], labels=self.labels[rows], lengths=lengths
         )
+
+    def sha256(self) -> str:
+        """Of the inputs and labels, in hexadecimal digits: the same wherever the samples lie."""
+        digest = hashlib.sha256(f"{self.inputs.dtype} {tuple(self.inputs.shape)}".encode())
+        for tensor in (self.inputs, self.labels):
+            digest.update(tensor.cpu().contiguous().numpy().data)
+        return digest.hexdigest()
 
     def pixels(self, rows: slice | Tensor = slice(None)) -> Tensor:
         """Images as floats in [0, 1]; inputs of any other kind as they are."""

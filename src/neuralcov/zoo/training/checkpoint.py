@@ -44,9 +44,13 @@ def read_checkpoint(path: Path, expected: dict[str, Any], device: torch.device) 
             f"{path}: not a checkpoint of a training, or cut short; delete it to start over"
         ) from error
     for name, value in expected.items():
-        if found.get(name) != value:
+        if name not in found:
             raise InputError(
-                f"{path}: made with {name} {found.get(name)!r}, but this training has {value!r}; "
+                f"{path}: does not tell its {name} and may be of another training: delete it to start over"
+            )
+        if found[name] != value:
+            raise InputError(
+                f"{path}: made with {name} {found[name]!r}, but this training has {value!r}; "
                 "set it as before, or delete the checkpoint to start over"
             )
     return dict(content)

@@ -76,12 +76,14 @@ class Generation(Task):
             return {}
         if self._real is None:
             self._real = gaussian_of_samples(self._features, self.train, self.device)
-        distance = self._distance(drawing, _QUICK)
+        # As many images as there are real ones, where those were limited.
+        quick, full = (min(count, len(self.train)) for count in (_QUICK, _FULL))
+        distance = self._distance(drawing, quick)
         if distance <= self.best_distance:
             self.best, self.best_distance = copy.deepcopy(drawing), distance
         if not final:
-            return {"FID of 10,000": distance}
-        return {"FID": self._distance(self.best, _FULL), "FID of 10,000": self.best_distance}
+            return {f"FID of {quick:,}": distance}
+        return {f"FID of {full:,}": self._distance(self.best, full), f"FID of {quick:,}": self.best_distance}
 
     def result(self) -> nn.Module:
         """The averaged generator: the best of those evaluated, or the last where none could be."""
@@ -100,8 +102,6 @@ class Generation(Task):
     def _distance(self, drawing: Generator, count: int) -> float:
         assert self._features is not None
         assert self._real is not None
-        # As many images as there are real ones, where those were limited.
-        count = min(count, len(self.train))
         return frechet_distance(self._real, gaussian_of_generator(self._features, drawing, count))
 
     @property

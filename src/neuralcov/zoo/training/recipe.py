@@ -57,9 +57,15 @@ class Recipe:
             if getattr(self, name) <= 0:
                 raise InputError(f"{name}={getattr(self, name)}: expected more than 0")
 
-    def changed(self, epochs: int | None, batch_size: int | None, learning_rate: float | None) -> Recipe:
+    def changed(
+        self,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        learning_rate: float | None = None,
+        data: str | None = None,
+    ) -> Recipe:
         """The recipe with what a user set otherwise."""
-        given = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate}
+        given = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "data": data}
         return replace(self, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 

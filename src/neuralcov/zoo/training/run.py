@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -11,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from neuralcov.core.errors import InputError
-from neuralcov.zoo.archives import sha256_of
 from neuralcov.zoo.catalogue import NETWORKS, build, data
 from neuralcov.zoo.folders import image_folder
 from neuralcov.zoo.networks import VAE, Discriminator, Generator
@@ -28,6 +25,7 @@ from neuralcov.zoo.training.clock import Clock
 from neuralcov.zoo.training.generate import Generation
 from neuralcov.zoo.training.recipe import Recipe, recipe_of
 from neuralcov.zoo.training.task import Task
+from neuralcov.zoo.training.weights import require_writable, write_weights
 
 # Generators are judged a few times only, since that takes thousands of images through a large network.
 _JUDGEMENTS = 6
@@ -98,21 +96,23 @@ def train(
         report: told how it stands after every epoch.
     """
     chosen = settings or Settings()
-    recipe = recipe_of(network).changed(chosen.epochs, chosen.batch_size, chosen.learning_rate)
+    used = None if data_name is None else data_name.removeprefix("zoo:")
+    recipe = recipe_of(network).changed(chosen.epochs, chosen.batch_size, chosen.learning_rate, used)
     if output.suffix != ".safetensors":
         raise InputError(f"{output}: expected a file name that ends in .safetensors")
+    require_writable(output)
     checkpoint = checkpoint_path(output)
     if checkpoint.exists() and not chosen.resume:
         raise InputError(f"{checkpoint} is left from a training that was stopped: pass --resume to go on, or delete it")
-    train_set, test_set = (_limited(split, chosen.limit) for split in _splits(data_name or recipe.data, chosen.folder))
+    train_set, test_set = (_limited(split, chosen.limit) for split in _splits(recipe.data, chosen.folder))
     if len(train_set) < 2:
         raise InputError(f"{train_set.name}: {len(train_set)} inputs are too few to train on")
-    output.parent.mkdir(parents=True, exist_ok=True)
     with _determined(chosen.device):
         torch.manual_seed(chosen.seed)
         arguments = _arguments(network, train_set, chosen.arguments)
         task = _task(network, arguments, train_set, test_set, recipe, chosen)
-        training = _Training(network, task, recipe, chosen, len(train_set), checkpoint)
+        identity = _identity(network, arguments, recipe, chosen.seed, train_set)
+        training = _Training(identity, task, recipe, chosen, len(train_set), checkpoint)
         results = training.run(report)
     card = Card(
         network=network,
@@ -136,27 +136,14 @@ def train(
     return card
 
 
-def write_weights(network: nn.Module, output: Path, *, half: bool = False) -> str:
-    """Write a network's weights as safetensors in one step, and return the file's SHA-256."""
-    state = {name: _storable(value, half) for name, value in network.state_dict().items()}
-    unfinished = output.with_name(output.name + ".unfinished")
-    save_file(state, unfinished)
-    # safetensors makes files that nobody else may read.
-    mask = os.umask(0)
-    os.umask(mask)
-    unfinished.chmod(0o666 & ~mask)
-    os.replace(unfinished, output)
-    return sha256_of(output)
-
-
 class _Training:
     """The loop over epochs; every epoch's random numbers follow from the seed and its number alone."""
 
     def __init__(
-        self, network: str, task: Task, recipe: Recipe, settings: Settings, inputs: int, checkpoint: Path
+        self, identity: dict[str, Any], task: Task, recipe: Recipe, settings: Settings, inputs: int, checkpoint: Path
     ) -> None:
-        self.task, self.settings, self.checkpoint, self.inputs = task, settings, checkpoint, inputs
-        self.identity = {"network": network, "inputs": inputs, "seed": settings.seed, "recipe": asdict(recipe)}
+        self.identity, self.checkpoint = identity, checkpoint
+        self.task, self.settings, self.inputs = task, settings, inputs
         self.epochs, self.epoch, self.resumed = recipe.epochs, 0, 0
         self.per_epoch = max(inputs // task.inputs_per_step, 1)
         seconds = None if settings.minutes is None else settings.minutes * 60
@@ -210,6 +197,18 @@ class _Training:
         self.clock.done, self.clock.spent = content["done"], content["spent"]
 
 
+def _identity(network: str, arguments: dict[str, Any], recipe: Recipe, seed: int, samples: Samples) -> dict[str, Any]:
+    """What must be the same for a stopped training to go on; every entry's name stands in the sentence if it is not."""
+    return {
+        "network": network,
+        **asdict(recipe),
+        "arguments": arguments,
+        "inputs": len(samples),
+        "data of SHA-256": samples.sha256(),
+        "seed": seed,
+    }
+
+
 def _task(
     network: str, arguments: dict[str, Any], train_set: Samples, test_set: Samples, recipe: Recipe, settings: Settings
 ) -> Task:
@@ -247,7 +246,6 @@ def _require_fit(name: str, network: nn.Module, samples: Samples) -> None:
 
 def _splits(name: str, folder: Path | None) -> tuple[Samples, Samples]:
     if not name.startswith("folder:"):
-        name = name.removeprefix("zoo:")
         return data(name, "train", folder), data(name, "test", folder)
     root = Path(name.removeprefix("folder:"))
     held_out = next((root / part for part in ("test", "val") if (root / part).is_dir()), root / "test")
@@ -263,11 +261,6 @@ def _limited(samples: Samples, limit: int | None) -> Samples:
     if limit < 2:
         raise InputError(f"--limit {limit}: expected at least 2")
     return samples.take(slice(0, limit))
-
-
-def _storable(value: Tensor, half: bool) -> Tensor:
-    flat = value.detach().cpu().contiguous()
-    return flat.half() if half and flat.is_floating_point() else flat
 
 
 @contextmanager
