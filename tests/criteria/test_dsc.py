@@ -1,3 +1,5 @@
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -76,6 +78,34 @@ def test_inputs_of_a_class_without_traces_are_left_out_and_counted():
     coverage.update(activations={"a": tests}, predictions=np.full(6, 8))
     with pytest.raises(nc.NeuralcovError, match=r"DSC\(0.1\) could place none of 6 inputs"):
         coverage.values()
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_nan_in_a_layer_that_only_another_criterion_traces(tmp_path, saved):
+    """The second trace of class 0 counts for DSC, and not for LSC, whatever is calibrated together."""
+    training = {"a": np.array([[0.0], [1.0], [4.0], [5.0]]), "b": np.array([[0.0], [np.nan], [1.0], [2.0]])}
+    criteria = [nc.DSC(0.1, layers="a"), nc.LSC(10, layers="b"), nc.MDSC(1, layers=("a", "b"))]
+    names = [criterion.name for criterion in criteria]
+    tests = {"activations": {"a": np.array([[1.0]]), "b": np.array([[0.5]])}, "predictions": [0]}
+    alone = {}
+    for criterion in criteria:
+        coverage = nc.Coverage.of_layers({"a": 1, "b": 1}, [criterion])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", nc.CoverageWarning)
+            coverage.calibrate(activations=training, predictions=[0, 0, 1, 1])
+        alone |= coverage.scores(**tests)
+    together = nc.Coverage.of_layers({"a": 1, "b": 1}, criteria)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nc.CoverageWarning)
+        together.calibrate(activations=training, predictions=[0, 0, 1, 1])
+    if saved:
+        together.save_calibration(tmp_path / "a.ncal")
+        together = nc.Coverage.of_layers({"a": 1, "b": 1}, criteria)
+        together.calibrate(tmp_path / "a.ncal")
+    found = together.scores(**tests)
+    for name in names:
+        np.testing.assert_array_equal(found[name].numpy(), alone[name].numpy(), err_msg=name)
+    assert found[names[0]].item() == 0
 
 
 def test_one_class_alone_has_no_other():

@@ -116,7 +116,8 @@ def _empty_traces(layout: Layout, criteria: Sequence[Criterion[Any]]) -> Traces:
     tracing = [criterion for criterion in criteria if "traces" in criterion.learns]
     wanted = {name for criterion in tracing for name in criterion.traced(layout)}
     budget = max(criterion.trace_memory for criterion in tracing)
-    return Traces.empty([name for name in layout if name in wanted], budget, layout.device)
+    sets = [criterion.traced(layout) for criterion in tracing]
+    return Traces.empty([name for name in layout if name in wanted], budget, layout.device, sets)
 
 
 def _kind(name: str) -> str:

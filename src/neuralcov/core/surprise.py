@@ -112,13 +112,12 @@ class SurpriseCriterion(Criterion[Buckets]):
 
     def calibrate(self, reference: Reference) -> Self:
         """Learn from the training traces."""
-        traces = reference.traces
-        assert traces is not None
+        assert reference.traces is not None
+        known = dict(zip(reference.names, reference.widths, strict=True))
+        names = self.traced(Layout(known))
+        traces = reference.traces.of_layers(names)
         if not len(traces):
             raise CalibrationError(f"{self.name}: calibration saw no input whose outputs are finite")
-        known = dict(zip(reference.names, reference.widths, strict=True))
-        layout = Layout(known)
-        names = self.traced(layout)
         view = TraceView(traces, names, [known[n] for n in traces.names], self.by, self.min_variance)
         return replace(self, fitted=self.fit(view))
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.records import Record
-from neuralcov.core.shapes import Float, Int
+from neuralcov.core.shapes import Bool, Float, Int
 
 _BLOCK_BYTES = 1 << 30
 
@@ -25,6 +25,10 @@ class Traces(Record):
     Rows lie in blocks of about 1 GiB. Blocks within ``budget`` bytes stay on the device; further ones go to a
     temporary file, are mapped into memory and streamed when needed. Labels and predictions, where the
     training batches carried any, are on the CPU. ``device`` is where work with the traces is done.
+
+    Criteria that trace other layers than others do, in ``sets``, may leave other inputs out for NaN or infinity: there
+    is a row for every input that some of them keeps, and ``finite`` tells, for each set, which those are. With one set
+    all rows are its own, and ``finite`` is empty.
     """
 
     names: tuple[str, ...]
@@ -33,12 +37,20 @@ class Traces(Record):
     predictions: Int[Tensor, "n"] | None
     budget: int
     device: str
+    sets: tuple[tuple[str, ...], ...] = ()
+    finite: tuple[Bool[Tensor, "n"], ...] = ()
 
     @classmethod
-    def empty(cls, names: Sequence[str], budget: int, device: torch.device) -> Traces:
+    def empty(
+        cls, names: Sequence[str], budget: int, device: torch.device, sets: Sequence[Sequence[str]] = ()
+    ) -> Traces:
         """Traces of no input."""
         nothing = torch.empty(0, dtype=torch.int64)
-        return cls(tuple(names), (), nothing, nothing, budget, str(device))
+        several = tuple(dict.fromkeys(tuple(some) for some in sets))
+        several = several if len(several) > 1 else ()
+        return cls(
+            tuple(names), (), nothing, nothing, budget, str(device), several, tuple(nothing.bool() for _ in several)
+        )
 
     def __len__(self) -> int:
         return sum(len(block) for block in self.blocks)
@@ -51,7 +63,8 @@ class Traces(Record):
     def observe(self, batch: Activations) -> Traces:
         """The traces with a batch as well; inputs with NaN or infinite outputs are left out."""
         seen = batch.only(self.names)
-        kept = seen.finite
+        finite = [batch.only(some).finite for some in self.sets]
+        kept = torch.stack(finite).any(0) if finite else seen.finite
         rows = trace_of(seen, self.names)[kept]
 
         def extended(so_far: Tensor | None, new: Tensor | None) -> Tensor | None:
@@ -62,6 +75,27 @@ class Traces(Record):
             blocks=self._with(rows),
             labels=extended(self.labels, batch.labels),
             predictions=extended(self.predictions, batch.predictions),
+            finite=tuple(torch.cat([old, new[kept].cpu()]) for old, new in zip(self.finite, finite, strict=True)),
+        )
+
+    def of_layers(self, names: Sequence[str]) -> Traces:
+        """The traces of the inputs whose outputs in these layers are finite.
+
+        Layers that are no set of their own, asked of a saved calibration, lack those that a larger set leaves out.
+        """
+        fitting = [kept for some, kept in zip(self.sets, self.finite, strict=True) if set(names) == set(some)]
+        larger = [kept for some, kept in zip(self.sets, self.finite, strict=True) if set(names) <= set(some)]
+        kept = next(iter([*fitting, *larger]), torch.stack(self.finite).all(0) if self.finite else None)
+        if kept is None or bool(kept.all()):
+            return self
+        parts = torch.split(kept, [len(block) for block in self.blocks])
+        return replace(
+            self,
+            blocks=tuple(block[part.to(block.device)] for block, part in zip(self.blocks, parts, strict=True)),
+            labels=None if self.labels is None else self.labels[kept],
+            predictions=None if self.predictions is None else self.predictions[kept],
+            sets=(),
+            finite=(),
         )
 
     def finished(self) -> Traces:

@@ -136,7 +136,7 @@ class NPC(Criterion[NPCState]):
             return replace(self, fitted=NPCFit(abstract, None))
         assert reference.traces is not None
         upper = torch.full((len(widths),), self.upper or 0.0, dtype=torch.float64, device=numbers.device)
-        members = Members(reference.traces, numbers, upper)
+        members = Members(reference.traces.of_layers(reference.names), numbers, upper)
         if self.upper is None:
             members = replace(members, upper=furthest(abstract, members, rows, widths))
         return replace(self, fitted=NPCFit(abstract, members))
