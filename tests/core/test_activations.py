@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from neuralcov.core.activations import Activations
@@ -69,3 +70,9 @@ def test_the_largest_numbers_are_finite():
 
 def nc_finite(layers):
     return Activations(layers).finite.tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_nan_and_infinity_of_every_precision(dtype):
+    rows = torch.tensor([[1.0, torch.inf], [0.0, 1.0], [torch.nan, 0.0], [0.0, -torch.inf]], dtype=dtype)
+    assert Activations({"a": rows}).finite.tolist() == [False, True, False, False]

@@ -184,7 +184,9 @@ def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> T
     a float64 beyond its range counts as infinite.
     """
     least, most = (torch.cat([extremes[end] for _, _, extremes in raw], dim=1) for end in (0, 1))
-    good = (least >= -_LARGEST) & (most <= _LARGEST)
+    good = torch.isfinite(least) & torch.isfinite(most)
+    if least.dtype == torch.float64:
+        good &= (least >= -_LARGEST) & (most <= _LARGEST)
     if any(present is not None for _, present, _ in raw):
         absent = [
             torch.zeros_like(extremes[0], dtype=torch.bool) if present is None else ~present
