@@ -321,6 +321,24 @@ def test_float64_beyond_float32_counts_as_infinite():
     assert found.isnan().tolist() == [True, False]
 
 
+def test_pytorchs_default_precision_changes_nothing(request):
+    rows = np.random.default_rng(0).standard_normal((20, 5)).astype(np.float32)
+    activations, predictions = {"a": rows[:, :3], "b": rows[:, 3:]}, [0, 1] * 10
+    criteria = [nc.DSC(0.1), nc.LSC(10), nc.MDSC(10), nc.CC(1), nc.SS(), nc.LVC(), nc.NLC(), nc.KMNC(10), nc.TKNP(1)]
+    before = torch.get_default_dtype()
+    request.addfinalizer(lambda: torch.set_default_dtype(before))
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        torch.set_default_dtype(dtype)
+        coverage = nc.Coverage.of_layers({"a": 3, "b": 2}, criteria)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", nc.CoverageWarning)
+            coverage.calibrate(activations=activations, predictions=predictions)
+            coverage.update(activations=activations, predictions=predictions)
+            found.append(coverage.values())
+    assert found[0] == found[1]
+
+
 def test_numbers_of_numpy_are_plain_numbers():
     criteria = [nc.TKNC(np.int64(3)), nc.NC(np.float32(0.5))]
     assert [criterion.name for criterion in criteria] == ["TKNC(3)", "NC(0.5)"]

@@ -49,7 +49,8 @@ class Clusters(Record):
     @classmethod
     def empty(cls, layers: int, width: int, device: torch.device) -> Clusters:
         """No cluster."""
-        return cls(torch.empty(layers, 0, width, device=device), torch.zeros(layers, dtype=torch.int64, device=device))
+        centres = torch.empty(layers, 0, width, dtype=torch.float32, device=device)
+        return cls(centres, torch.zeros(layers, dtype=torch.int64, device=device))
 
     def live(self) -> Bool[Tensor, "layers capacity"]:
         """Which rows are centres."""

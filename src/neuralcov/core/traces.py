@@ -126,7 +126,7 @@ class Traces(Record):
         local = wanted - starts.repeat_interleave(cuts.diff())
         # Classes lie scattered over all blocks: per block, nothing but the gathering itself is left to the host.
         on_device = local.to(self.device, non_blocking=True)
-        found = torch.empty(len(wanted), self.width, device=self.device)
+        found = torch.empty(len(wanted), self.width, dtype=torch.float32, device=self.device)
         for block, (low, high) in zip(self.blocks, pairwise(cuts.tolist()), strict=True):
             if low < high and block.device == found.device:
                 torch.index_select(block, 0, on_device[low:high], out=found[low:high])
