@@ -39,7 +39,8 @@ def draw(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[St
         figure = plot()
         if figure is not None:
             drawn.append(place / f"{name}.png")
-            figure.savefig(drawn[-1], dpi=110, bbox_inches="tight")
+            # Pictures of 32×32 pixels need no more dots, and so many of them make a large file.
+            figure.savefig(drawn[-1], dpi=70 if name == "fuzz" else 110, bbox_inches="tight")
             close(figure)
     return drawn
 
