@@ -17,7 +17,8 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 FIXED = [nc.NLC(), nc.NLC(rule="all"), nc.LVC(), nc.NC(), nc.KMNC(), nc.NBC(), nc.SNAC(), nc.TKNC(2), nc.NPC()]
-GROWING = [nc.TKNP(2), nc.CC(1), nc.SS(), nc.NLC(classes=3), nc.LSC(1), nc.MDSC(1), nc.NPC(mode="activation")]
+GROWING = [nc.TKNP(2), nc.CC(1), nc.SS(), nc.NLC(classes=3), nc.LSC(1), nc.DSC(0.1), nc.MDSC(1)]
+GROWING += [nc.NPC(mode="activation")]
 
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
@@ -82,8 +83,9 @@ EXPECTED = {
     "CC": {"observe": 1, "gain": 1},
     "SS": {"observe": 1, "gain": 1},
     "NLC": {"observe": 1, "gain": 1},
-    # For the classes.
+    # For the classes; DSC also for the proof of what is nearest.
     "LSC": {"observe": 1, "gain": 1},
+    "DSC": {"observe": 2, "gain": 2},
     "MDSC": {"observe": 1, "gain": 1},
     "NPC": {"observe": 1, "gain": 1},
 }

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from neuralcov.core.kernels import row_means, split_rows, stretched, triton_installed, usable
+from neuralcov.core.nearest import prepared
 from neuralcov.core.spread import _stretched_in_tiles
 
 CHECK = """
@@ -26,7 +27,9 @@ for count, width in ((1, 1), (5, 7), (3, 2500)):
     rows, centre = torch.randn(count, width, generator=generator), torch.randn(width, generator=generator)
     for left in (True, False):
         wide, squares = split_rows(rows, centre, left=left)
-        one, two, three = wide.float().chunk(3, dim=1)
+        assert wide.shape == (count if left else -(-count // 8) * 8, 3 * -(-width // 8) * 8)
+        assert not wide[count:].any() and not torch.stack(wide.chunk(3, dim=1))[:, :, width:].any()
+        one, two, three = (part[:count, :width] for part in wide.float().chunk(3, dim=1))
         high, low = (one, three) if left else (one, two)
         assert torch.equal(two if left else three, high)
         # The interpreter cuts digits off where a GPU rounds.
@@ -114,14 +117,16 @@ def test_interpreted_kernels_agree_with_the_plain_form():
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not usable(torch.device("cuda" if torch.cuda.is_available() else "cpu")), reason="needs a GPU")
-def test_compiled_kernels_agree_with_the_plain_form():
-    rows, centre = torch.randn(37, 2500, device="cuda"), torch.randn(2500, device="cuda")
-    high = (rows - centre).bfloat16()
-    low = (rows - centre - high.float()).bfloat16()
-    for left, parts in ((True, [high, high, low]), (False, [high, low, high])):
-        wide, squares = split_rows(rows, centre, left=left)
-        assert torch.equal(wide, torch.cat(parts, 1))
-        torch.testing.assert_close(squares, (rows - centre).square().sum(1))
+def test_compiled_kernels_agree_with_the_plain_form(monkeypatch):
+    for count, width in ((1, 1), (37, 2500), (40, 2504)):
+        rows, centre = torch.randn(count, width, device="cuda"), torch.randn(width, device="cuda")
+        for left in (True, False):
+            wide, squares = split_rows(rows, centre, left=left)
+            with monkeypatch.context() as patch:
+                patch.setattr("neuralcov.core.nearest.usable", lambda _: False)
+                plain, lengths = prepared(rows, centre, left=left)
+            assert torch.equal(wide, plain)
+            torch.testing.assert_close(squares, lengths)
     for layers, width, inputs in ((1, 1, 1), (3, 100, 33), (2, 700, 5000)):
         rows = torch.randn(layers, 50, width, dtype=torch.float64, device="cuda")
         scatter = rows.mT @ rows

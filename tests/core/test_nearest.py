@@ -40,10 +40,12 @@ def test_equals_a_direct_search(seed, flavour, blocks):
         scales = 10.0 ** torch.randint(-2, 38, (49, 1), generator=generator)
         scales[torch.rand(49, generator=generator) < 0.5] = 1
         rows, queries = rows * scales[:40], queries * scales[40:]
-    found, distance = nearest(queries, corpus(rows, blocks))
+    found = nearest(queries, corpus(rows, blocks))
     expected, measured = brute_force(queries, rows)
-    assert found.tolist() == expected.tolist()
-    np.testing.assert_allclose(distance.numpy(), measured, rtol=1e-14)
+    assert found.numbers.tolist() == expected.tolist()
+    assert set(expected.tolist()) <= set(found.possible.tolist())
+    assert found.possible.tolist() == sorted(set(found.possible.tolist()))
+    np.testing.assert_allclose(found.distances.numpy(), measured, rtol=1e-14)
 
 
 @pytest.mark.parametrize("copies", [False, True])
@@ -59,11 +61,12 @@ def test_each_query_within_its_group(copies):
         Group((own == label).nonzero()[:, 0], lambda some=some: [(part, rows[part]) for part in some.split(7)])
         for label, some in members.items()
     ]
-    found, distance = nearest_in_groups(queries, corpus(rows), groups)
+    found = nearest_in_groups(queries, corpus(rows), groups)
     expected, measured = brute_force(queries, rows, (own[:, None] != classes).numpy())
+    assert set(found.numbers.tolist()) <= {-1, *found.possible.tolist()}
     for query, label in enumerate(own.tolist()):
-        assert found[query] == (expected[query] if label < 2 else -1)
-        assert distance[query].item() == pytest.approx(measured[query] if label < 2 else np.inf, rel=1e-14)
+        assert found.numbers[query] == (expected[query] if label < 2 else -1)
+        assert found.distances[query].item() == pytest.approx(measured[query] if label < 2 else np.inf, rel=1e-14)
 
 
 def test_a_class_left_out():
@@ -71,22 +74,22 @@ def test_a_class_left_out():
     rows, queries = (torch.randn(n, 4, generator=generator) for n in (60, 20))
     classes, own = (torch.randint(3, (n,), generator=generator) for n in (60, 20))
     everyone = Corpus(corpus(rows).stream, corpus(rows).fetch, rows.mean(0), classes)
-    found, distance = nearest(queries, everyone, own)
+    found = nearest(queries, everyone, own)
     expected, measured = brute_force(queries, rows, (own[:, None] == classes).numpy())
-    assert found.tolist() == expected.tolist()
-    np.testing.assert_allclose(distance.numpy(), measured, rtol=1e-14)
+    assert found.numbers.tolist() == expected.tolist()
+    np.testing.assert_allclose(found.distances.numpy(), measured, rtol=1e-14)
     alone = Corpus(everyone.stream, everyone.fetch, rows.mean(0), torch.zeros_like(classes))
-    found, distance = nearest(queries, alone, torch.zeros_like(own))
-    assert found.tolist() == [-1] * 20
-    assert distance.isinf().all()
+    found = nearest(queries, alone, torch.zeros_like(own))
+    assert found.numbers.tolist() == [-1] * 20
+    assert found.distances.isinf().all()
 
 
 def test_many_queries_are_answered_in_parts(monkeypatch):
     monkeypatch.setattr("neuralcov.core.nearest._QUERY_ELEMENTS", 12)
     rows, queries = (torch.randn(n, 4, generator=torch.Generator().manual_seed(n)) for n in (30, 10))
-    found, _ = nearest(queries, corpus(rows))
-    assert found.tolist() == brute_force(queries, rows)[0].tolist()
-    assert nearest(queries[:0], corpus(rows))[0].shape == (0,)
+    found = nearest(queries, corpus(rows))
+    assert found.numbers.tolist() == brute_force(queries, rows)[0].tolist()
+    assert nearest(queries[:0], corpus(rows)).numbers.shape == (0,)
 
 
 @pytest.mark.parametrize("error", [1e-4, 1e-2])
@@ -103,7 +106,7 @@ def test_a_poor_product_changes_no_result(monkeypatch, error):
 
     monkeypatch.setattr("neuralcov.core.nearest.product", poor)
     monkeypatch.setattr("neuralcov.core.nearest._PRODUCT_ERROR", error)
-    found, distance = nearest(queries, corpus(rows))
+    found = nearest(queries, corpus(rows))
     expected, measured = brute_force(queries, rows)
-    assert found.tolist() == expected.tolist()
-    np.testing.assert_allclose(distance.numpy(), measured, rtol=1e-14)
+    assert found.numbers.tolist() == expected.tolist()
+    np.testing.assert_allclose(found.distances.numpy(), measured, rtol=1e-14)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralcov.core.kernels import split_rows, usable
+from neuralcov.core.kernels import ALIGNED, split_rows, usable
 from neuralcov.core.shapes import Bool, Float, Int, Shaped
 from neuralcov.core.sizes import blocks
 
@@ -74,18 +74,31 @@ class Group:
     stream: Stream
 
 
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """The nearest row of each query, the lowest number among equals.
+
+    Args:
+        numbers: of the nearest rows, -1 where no row counts; where the queries are.
+        distances: exact, infinite where no row counts; where the queries are.
+        possible: all numbers that may occur among ``numbers``, rising, on the CPU: known without waiting for the
+            device to measure.
+    """
+
+    numbers: Int[Tensor, "queries"]
+    distances: Float[Tensor, "queries"]
+    possible: Int[Tensor, "rows"]
+
+
 def nearest(
     queries: Float[Tensor, "queries width"], corpus: Corpus, apart_from: Int[Tensor, "queries"] | None = None
-) -> tuple[Int[Tensor, "queries"], Float[Tensor, "queries"]]:
-    """Number and exact distance of the nearest row, the lowest number among equals.
+) -> Neighbours:
+    """The nearest row of each query.
 
     Args:
         queries: the points to find neighbours of.
         corpus: the rows to search.
         apart_from: if given, rows of this class do not count; the corpus must know its rows' classes.
-
-    Returns:
-        Numbers, -1 where no row counts, and distances, infinite there; both on the CPU.
     """
     step = queries_at_once(queries.shape[1], queries.device)
     parts = []
@@ -94,13 +107,15 @@ def nearest(
         everyone = Group(torch.arange(len(some)), corpus.stream)
         parts.append(_found(some, corpus, [everyone], None if apart_from is None else apart_from[start : start + step]))
     if not parts:
-        return torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.float64)
-    return torch.cat([found for found, _ in parts]), torch.cat([distance for _, distance in parts])
+        return _found(queries, corpus, [], None)
+    return Neighbours(
+        torch.cat([part.numbers for part in parts]),
+        torch.cat([part.distances for part in parts]),
+        torch.unique(torch.cat([part.possible for part in parts])),
+    )
 
 
-def nearest_in_groups(
-    queries: Float[Tensor, "queries width"], corpus: Corpus, groups: Sequence[Group]
-) -> tuple[Int[Tensor, "queries"], Float[Tensor, "queries"]]:
+def nearest_in_groups(queries: Float[Tensor, "queries width"], corpus: Corpus, groups: Sequence[Group]) -> Neighbours:
     """As :func:`nearest`, each query among the rows of its group; -1 and infinity for queries in none.
 
     What could be nearest is measured for all groups together, so that the device is waited for once, not per group.
@@ -108,33 +123,38 @@ def nearest_in_groups(
     return _found(queries, corpus, groups, None)
 
 
-def _found(
-    queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _found(queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from: Tensor | None) -> Neighbours:
     """By fast products first; what they leave in doubt by products in float64; what these do, by direct subtraction."""
     bounds = _Bounds(queries, corpus.centre)
-    for group in groups:
-        among = slice(None) if len(group.queries) == len(queries) else group.queries.to(queries.device)
+    for group, positions in zip(groups, _on_device(groups, queries.device), strict=True):
+        among = slice(None) if len(group.queries) == len(queries) else positions
         for numbers, rows in group.stream():
             for some in _parts(len(numbers), len(group.queries), queries.device):
                 forbidden = corpus.forbidden(numbers[some], apart_from)
                 bounds.narrow(numbers[some], rows[some], forbidden, among)
     candidates, could_be, doubtful = bounds.result()
-    found, distances = _measured(queries, candidates, could_be, corpus)
+    found = _measured(queries, candidates, could_be, corpus)
     if not bool(doubtful.any()):
-        return found, distances
+        return found
     again = doubtful.nonzero()[:, 0]
-    here = again.to(queries.device)
+    here = again.to(queries.device, non_blocking=True)
     among_classes = None if apart_from is None else apart_from[here]
     position = torch.full((len(queries),), -1)
     position[again] = torch.arange(len(again))
     left = [Group(position[g.queries][position[g.queries] >= 0], g.stream) for g in groups]
     left = [group for group in left if len(group.queries)]
-    if queries.dtype == torch.float64:
-        found[again], distances[again] = _scanned(queries[here], corpus, left, among_classes)
-    else:
-        found[again], distances[again] = _found(queries[here].double(), corpus, left, among_classes)
-    return found, distances
+    ask = _scanned if queries.dtype == torch.float64 else _found
+    answers = ask(queries[here].double(), corpus, left, among_classes)
+    found.numbers[here], found.distances[here] = answers.numbers, answers.distances
+    return Neighbours(found.numbers, found.distances, torch.unique(torch.cat([found.possible, answers.possible])))
+
+
+def _on_device(groups: Sequence[Group], device: torch.device) -> Sequence[Tensor]:
+    """The positions of each group's queries, copied at once for all groups, of which there may be a thousand."""
+    if not groups:
+        return ()
+    together = torch.cat([group.queries for group in groups]).to(device, non_blocking=True)
+    return torch.split(together, [len(group.queries) for group in groups])
 
 
 class _Bounds:
@@ -164,7 +184,7 @@ class _Bounds:
         """Take in some rows, for the queries ``among`` all."""
         others, squares = prepared(rows.to(self._dtype), self._centre, left=False)
         asked = self._squares[among]
-        apart = product(self._wide[among], others).mul_(-2)
+        apart = product(self._wide[among], others)[:, : len(numbers)].mul_(-2)
         apart += asked[:, None]
         apart += squares
         self._overflown |= ~squares.isfinite().all()
@@ -196,7 +216,7 @@ def _roots(squares: Tensor) -> Tensor:
 
 
 def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> Float[Tensor, "a b"]:
-    """Scalar products of rows that :func:`prepared` made ready."""
+    """Scalar products of rows that :func:`prepared` made ready; columns beyond the right rows are of padding."""
     if left.dtype != torch.bfloat16:
         return left @ right.T
     return torch.mm(left, right.T, out_dtype=torch.float32)
@@ -209,7 +229,8 @@ def prepared(
 
     On a CUDA device float32 is split into bfloat16 parts, laid side by side. With h + l the parts of each number,
     h·h' + h·l' + l·h' are the three largest of the four products of two numbers. On the tensor cores, added up in
-    float32, they give a relative error below 2⁻¹⁶ at a multiple of the speed of float32.
+    float32, they give a relative error below 2⁻¹⁶ at a multiple of the speed of float32. Zeros fill the width, and for
+    a right operand the number of rows, up to a multiple of ``ALIGNED``: other shapes take half the speed or less.
     """
     if rows.dtype == torch.float32 and usable(rows.device):
         return split_rows(rows, centre, left=left)
@@ -217,41 +238,38 @@ def prepared(
     squares = others.square().sum(1)
     if others.device.type != "cuda" or others.dtype != torch.float32:
         return others, squares
+    others = torch.nn.functional.pad(others, (0, -rows.shape[1] % ALIGNED, 0, 0 if left else -len(rows) % ALIGNED))
     high = others.bfloat16()
     low = (others - high.float()).bfloat16()
     return torch.cat([high, high, low] if left else [high, low, high], 1), squares
 
 
-def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Corpus) -> tuple[Tensor, Tensor]:
-    """The nearest candidate of each query, measured exactly."""
+def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Corpus) -> Neighbours:
+    """The nearest candidate of each query, measured exactly, without waiting for the device."""
     query, column = could_be.nonzero(as_tuple=True)
-    number = candidates[query, column]
-    wanted, position = torch.unique(number, return_inverse=True)
-    distances = torch.full(candidates.shape, math.inf, dtype=torch.float64, device=queries.device)
-    for some in blocks(len(wanted), queries.shape[1], queries.device):
-        rows = corpus.fetch(wanted[some])
+    possible, position = torch.unique(candidates[query, column], return_inverse=True)
+    device, shape = queries.device, candidates.shape
+    candidates, could_be = (part.to(device, non_blocking=True) for part in (candidates, could_be))
+    distances = torch.full(shape, math.inf, dtype=torch.float64, device=device)
+    for some in blocks(len(possible), queries.shape[1], device):
+        rows = corpus.fetch(possible[some])
         chosen = ((position >= some.start) & (position < some.stop)).nonzero()[:, 0]
-        for part in blocks(len(chosen), queries.shape[1], queries.device):
+        for part in blocks(len(chosen), queries.shape[1], device):
             pairs = chosen[part]
-            at = (position[pairs] - some.start).to(queries.device)
-            apart = queries[query[pairs].to(queries.device)].double() - rows[at].double()
-            where = query[pairs].to(queries.device), column[pairs].to(queries.device)
-            distances[where] = apart.square().sum(1).sqrt()
-    measured = distances.cpu()
-    least = measured.amin(1)
-    tied = measured == least[:, None]
-    found = candidates.masked_fill(~(tied & could_be), torch.iinfo(torch.int64).max).amin(1)
-    return found.masked_fill(~could_be.any(1), -1), least
+            places = torch.stack([query[pairs], column[pairs], position[pairs] - some.start])
+            asked, kept, at = places.to(device, non_blocking=True)
+            distances[asked, kept] = (queries[asked].double() - rows[at].double()).square().sum(1).sqrt()
+    least = distances.amin(1)
+    tied = (distances == least[:, None]) & could_be
+    found = candidates.masked_fill(~tied, torch.iinfo(torch.int64).max).amin(1)
+    return Neighbours(found.masked_fill(~could_be.any(1), -1), least, possible)
 
 
-def _scanned(
-    queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from: Tensor | None
-) -> tuple[Tensor, Tensor]:
+def _scanned(queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from: Tensor | None) -> Neighbours:
     """The nearest row of each query by direct subtraction."""
     least = torch.full((len(queries),), math.inf, dtype=torch.float64, device=queries.device)
     found = torch.full((len(queries),), -1, device=queries.device)
-    for group in groups:
-        among = group.queries.to(queries.device)
+    for group, among in zip(groups, _on_device(groups, queries.device), strict=True):
         asked, classes = queries[among].double(), None if apart_from is None else apart_from[among]
         for numbers, rows in group.stream():
             for some in blocks(len(numbers), len(asked) * queries.shape[1], queries.device):
@@ -264,10 +282,12 @@ def _scanned(
                 closer = here < least[among]
                 found[among] = torch.where(closer, numbers[some].to(queries.device)[at], found[among])
                 least[among] = torch.minimum(least[among], here)
-    return found.cpu(), least.cpu()
+    possible = torch.unique(found.cpu())
+    return Neighbours(found, least, possible[possible >= 0])
 
 
 def _parts(rows: int, queries: int, device: torch.device) -> list[slice]:
     limit = _BLOCK.get(device.type, _BLOCK_ELSEWHERE)
     step = max(1, limit // max(1, queries))
+    step = max(step - step % ALIGNED, 1)
     return [slice(start, min(start + step, rows)) for start in range(0, rows, step)]

@@ -182,23 +182,28 @@ def row_means(values, means, rows, length, ROWS: tl.constexpr, LENGTH: tl.conste
 
 
 @triton.jit
-def split_rows(rows, centre, wide, squares, width, LEFT: tl.constexpr, BLOCK: tl.constexpr):
-    """One row less the centre as bfloat16 h and the rest l: h h l for a left operand, h l h for a right one."""
+def split_rows(rows, centre, wide, squares, count, width, part, LEFT: tl.constexpr, BLOCK: tl.constexpr):
+    """One row less the centre as bfloat16 h and the rest l: h h l for a left operand, h l h for a right one.
+
+    Each is ``part`` wide, with zeros beyond the row's width; rows beyond ``count`` are all zeros.
+    """
     row = tl.program_id(0).to(tl.int64)
-    place = wide + 3 * row * width
+    place = wide + 3 * row * part
+    length = tl.where(row < count, width, 0)
     total = tl.zeros([BLOCK], dtype=tl.float32)
-    for start in range(0, width, BLOCK):
+    for start in range(0, part, BLOCK):
         column = start + tl.arange(0, BLOCK)
-        inside = column < width
+        inside = column < length
+        within = column < part
         apart = tl.load(rows + row * width + column, mask=inside, other=0.0)
         apart -= tl.load(centre + column, mask=inside, other=0.0)
         high = apart.to(tl.bfloat16)
         low = (apart - high.to(tl.float32)).to(tl.bfloat16)
-        tl.store(place + column, high, mask=inside)
-        tl.store(place + width + column, high if LEFT else low, mask=inside)
-        tl.store(place + 2 * width + column, low if LEFT else high, mask=inside)
+        tl.store(place + column, high, mask=within)
+        tl.store(place + part + column, high if LEFT else low, mask=within)
+        tl.store(place + 2 * part + column, low if LEFT else high, mask=within)
         total += apart * apart
-    tl.store(squares + row, tl.sum(total, axis=0))
+    tl.store(squares + row, tl.sum(total, axis=0), mask=row < count)
 
 
 @triton.jit

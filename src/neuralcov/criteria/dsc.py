@@ -12,7 +12,7 @@ from torch import Tensor
 from neuralcov.core import checks
 from neuralcov.core.activations import Activations
 from neuralcov.core.nearest import Corpus, Group, nearest, nearest_in_groups, queries_at_once
-from neuralcov.core.shapes import Float
+from neuralcov.core.shapes import Float, Int
 from neuralcov.core.surprise import Fit, SurpriseCriterion
 from neuralcov.core.traceview import TraceView
 
@@ -65,13 +65,17 @@ class DistanceFit(Fit):
 
     def __init__(self, view: TraceView) -> None:
         super().__init__(view)
-        self._to_others = torch.full((len(view.classes),), torch.nan, dtype=torch.float64)
+        self._to_others = torch.full((len(view.classes),), torch.nan, dtype=torch.float64, device=view.device)
+        self._known = torch.zeros(len(view.classes), dtype=torch.bool)
         _, first = next(iter(view.stream()))
         centre = first[:4096].double().mean(0).float()
         self._everyone = Corpus(self._stream, view.rows, centre, view.classes.to(view.device))
 
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """‖x − x_a‖ / ‖x_a − x_b‖; what is missing of the latter is found for the whole batch at once."""
+        """‖x − x_a‖ / ‖x_a − x_b‖; what is missing of the latter is found for the whole batch at once.
+
+        Waits for the device for the classes, for what could be x_a, and for what could be x_b of those new among them.
+        """
         step = queries_at_once(self.view.width, batch.device)
         if batch.size <= step:
             return self._surprises(batch)
@@ -85,26 +89,25 @@ class DistanceFit(Fit):
             for label in sorted(set(classes.tolist()))
             if label in self.view.members
         ]
-        number, distance = nearest_in_groups(traces, self._everyone, groups)
-        placed = number >= 0
-        between = torch.full_like(distance, torch.nan)
-        between[placed] = self._between_classes(number[placed])
-        ratio = torch.where(between.isfinite(), distance / between, torch.nan)
-        coincide = torch.where(distance == 0, distance, torch.nan)
-        return torch.where(between == 0, coincide, ratio).to(batch.device)
+        own = nearest_in_groups(traces, self._everyone, groups)
+        self._find_others(own.possible)
+        between = self._to_others[own.numbers.clamp(min=0)].masked_fill(own.numbers < 0, torch.nan)
+        ratio = torch.where(between.isfinite(), own.distances / between, torch.nan)
+        coincide = torch.where(own.distances == 0, own.distances, torch.nan)
+        return torch.where(between == 0, coincide, ratio)
 
     def _own(self, label: int) -> Iterator[tuple[Tensor, Tensor]]:
         """The training traces of one class."""
         yield self.view.members[label], self.view.of_class(label)
 
-    def _between_classes(self, numbers: Tensor) -> Float[Tensor, "some"]:
-        """Distance of training traces to the nearest of any other class, on the CPU."""
-        missing = torch.unique(numbers[self._to_others[numbers].isnan()])
+    def _find_others(self, numbers: Int[Tensor, "rising"]) -> None:
+        """Learn how far these training traces are from the nearest of any other class, where that is not known yet."""
+        missing = numbers[~self._known[numbers]]
         if len(missing):
-            classes = self.view.classes[missing].to(self.view.device)
-            _, distance = nearest(self.view.rows(missing), self._everyone, classes)
-            self._to_others[missing] = distance
-        return self._to_others[numbers]
+            classes = self.view.classes[missing].to(self.view.device, non_blocking=True)
+            others = nearest(self.view.rows(missing), self._everyone, classes)
+            self._to_others[missing.to(self.view.device, non_blocking=True)] = others.distances
+            self._known[missing] = True
 
     def _stream(self) -> Iterator[tuple[Tensor, Tensor]]:
         return ((torch.arange(rows.start, rows.stop), block) for rows, block in self.view.stream())
