@@ -37,16 +37,21 @@ def shown(criterion: str, value: float | None, spread: float = 0.0) -> str:
 
     >>> shown("NC(0.75)", 0.02154), shown("TKNP(1)", 9995.0), shown("NLC", 1.03456), shown("LVC", None)
     ('2.154 %', '9,995', '1.035', '–')
-    >>> shown("NLC", 1.0, 0.25)
-    '1 ± 0.25'
+    >>> shown("NLC", 1.0, 0.25), shown("LSC(1)", 12345.5, 1389.0), shown("NLC", 9999.9)
+    ('1 ± 0.25', '12,346 ± 1,389', '10,000')
     """
     if value is None:
         return "–"
     kind = family(criterion)
     factor, unit = (100.0, " %") if kind in _SHARES else (1.0, "")
     whole = kind in _COUNTS and value == round(value)
-    text = f"{round(value):,}" if whole else f"{factor * value:.4g}"
-    return text + (f" ± {factor * spread:.2g}" if spread else "") + unit
+    text = f"{round(value):,}" if whole else _figures(factor * value, 4)
+    return text + (f" ± {_figures(factor * spread, 2)}" if spread else "") + unit
+
+
+def _figures(value: float, count: int) -> str:
+    """So many figures at least; all before the point of a number that has more, up to a million."""
+    return f"{value:,.0f}" if 10**count - 0.5 <= abs(value) < 1e6 else f"{value:.{count}g}"
 
 
 def paper_shown(criterion: str, value: float | None) -> str:
