@@ -14,8 +14,8 @@ from torch import Tensor
 
 from neuralcov.core.shapes import Bool, Float, Int, Shaped
 
-# Products of bfloat16 in other shapes than multiples of this fall back to kernels of older devices: on an H200 a result
-# 5,436 wide took three times as long as one 5,440 wide.
+# Products of bfloat16 in other shapes than multiples of this fall back to kernels for older devices: on an H200
+# 680 TFLOP/s were measured for 4,096 rows of a right operand, 258 for 5,436, 98 for 5,433.
 ALIGNED = 8
 
 _BLOCK = 64

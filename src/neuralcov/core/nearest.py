@@ -230,7 +230,7 @@ def prepared(
     On a CUDA device float32 is split into bfloat16 parts, laid side by side. With h + l the parts of each number,
     h·h' + h·l' + l·h' are the three largest of the four products of two numbers. On the tensor cores, added up in
     float32, they give a relative error below 2⁻¹⁶ at a multiple of the speed of float32. Zeros fill the width, and for
-    a right operand the number of rows, up to a multiple of ``ALIGNED``: other shapes take half the speed or less.
+    a right operand the number of rows, up to a multiple of ``ALIGNED``: other shapes come at a fraction of the speed.
     """
     if rows.dtype == torch.float32 and usable(rows.device):
         return split_rows(rows, centre, left=left)
