@@ -173,3 +173,10 @@ def test_before_calibration():
 def test_arguments_out_of_range(arguments):
     with pytest.raises(nc.NeuralcovError, match=next(iter(arguments))):
         nc.LVC(**arguments)
+
+
+def test_the_sign_of_zero_moves_no_input_to_another_group():
+    rows = (3 * np.random.default_rng(0).normal(size=(50, 3))).round()
+    assert np.signbit(rows[rows == 0]).any(), "there are negative zeros"
+    found = [value_of(nc.LVC(groups=3), {"a": some}, {"a": some}) for some in (rows, rows + 0.0)]
+    assert found[0] == found[1]

@@ -287,7 +287,8 @@ def _hash(rows: Tensor) -> Int[Tensor, "batch"]:
     Only the leading bits of each number count, so that the last digits, which change with the batch
     size a model is run at, seldom move an input to another block.
     """
-    bits = rows.bfloat16().view(torch.int16).long()
+    # Adding zero makes -0.0 into +0.0, the same number.
+    bits = (rows.bfloat16() + 0.0).view(torch.int16).long()
     weights = (torch.arange(1, rows.shape[1] + 1, device=rows.device) * -0x61C8864680B583EB) | 1
     key = (bits * weights).sum(1)
     key = (key ^ (key >> 29)) * -0x40A7B892E31B1A47
