@@ -49,7 +49,6 @@ def write(path: str | os.PathLike[str], kind: str, header: Mapping[str, Any], te
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         _stream(unfinished, metadata, tensors)
-        unfinished.chmod(0o666 & ~_umask())
         os.replace(unfinished, target)
     except OSError as error:
         with suppress(OSError):
@@ -76,13 +75,6 @@ def read(path: str | os.PathLike[str], kind: str) -> tuple[dict[str, Any], dict[
     except OSError as error:
         raise StateFileError(f"{target}: cannot be read: {error.strerror or error}") from error
     return header, tensors
-
-
-def _umask() -> int:
-    """The process's mask for new files, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def _header(path: Path, kind: str, metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -54,14 +54,19 @@ class _Dtype:
 class _Array:
     """Stands for an array; ``state`` is as NumPy restores one from."""
 
+    shape: tuple[int, ...]
+    dtype: _Dtype
+    in_columns: bool
+    content: Any
+
     def __setstate__(self, state: tuple[Any, ...]) -> None:
-        _, self.shape, self.dtype, in_columns, self.content = state
-        self.order = "F" if in_columns else "C"
+        _, self.shape, self.dtype, self.in_columns, self.content = state
 
     def made(self) -> np.ndarray:
         if not isinstance(self.content, (bytes, bytearray)):
             raise ValueError(f"it has an array of {type(self.content).__name__}, expected bytes")
-        return np.frombuffer(self.content, self.dtype.made()).reshape(self.shape, order=self.order)  # type: ignore[call-overload, no-any-return]
+        numbers: np.ndarray = np.frombuffer(self.content, self.dtype.made())
+        return numbers.reshape(self.shape, order="F" if self.in_columns else "C")
 
 
 def _reconstructed(*_: Any) -> _Array:
@@ -72,7 +77,7 @@ def _reconstructed(*_: Any) -> _Array:
 def _from_buffer(content: bytes, dtype: _Dtype, shape: tuple[int, ...], order: Any) -> _Array:
     """The way of protocol 5."""
     array = _Array()
-    array.content, array.dtype, array.shape, array.order = content, dtype, shape, _text(order)
+    array.content, array.dtype, array.shape, array.in_columns = content, dtype, shape, _text(order) == "F"
     return array
 
 
