@@ -5,7 +5,8 @@ from PIL import Image
 
 import neuralcov as nc
 from neuralcov import zoo
-from neuralcov.cli.demo import demo_criteria, demo_suites, ranks_rightly
+from neuralcov.cli.console import output
+from neuralcov.cli.demo import demo_criteria, demo_suites, missing_words, ranks_rightly
 from neuralcov.cli.demo_fuzz import fuzz_digits, fuzz_figures, fuzz_words
 from neuralcov.fuzz.archive import open_campaign
 
@@ -30,12 +31,15 @@ def test_ranking():
     assert not ranks_rightly({"test": 2.0, "a tenth": 2.0})
 
 
-def test_what_lacks_a_package_is_left_out(monkeypatch):
+def test_what_lacks_a_package_is_left_out(monkeypatch, capsys):
     everything, none = demo_criteria()
     assert none == []
     monkeypatch.setattr(sys.modules["neuralcov.cli.demo"], "relevance_installed", lambda: False)
     criteria, left_out = demo_criteria()
     assert left_out == ["NPC(0.7)"]
+    assert missing_words(left_out) == "left out: NPC(0.7), which needs captum; pip install 'neuralcov[paths]' brings it"
+    output().print(missing_words(left_out))
+    assert missing_words(left_out) in capsys.readouterr().out
     assert [c.name for c in criteria] == [c.name for c in everything if not isinstance(c, nc.NPC)]
 
 

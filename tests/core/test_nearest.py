@@ -84,6 +84,13 @@ def test_a_class_left_out():
     assert found.distances.isinf().all()
 
 
+def test_roots_are_rounded_correctly():
+    """A ratio of distances may be where a bucket begins: a digit too low would put it into the one before."""
+    queries = torch.arange(1, 2000.0)[:, None] * torch.ones(3)
+    found = nearest(queries, corpus(torch.zeros(1, 3), 1))
+    assert found.distances.tolist() == np.sqrt(3 * np.arange(1, 2000) ** 2).tolist()
+
+
 def test_many_queries_are_answered_in_parts(monkeypatch):
     monkeypatch.setattr("neuralcov.core.nearest._QUERY_ELEMENTS", 12)
     rows, queries = (torch.randn(n, 4, generator=torch.Generator().manual_seed(n)) for n in (30, 10))

@@ -44,9 +44,7 @@ def demo(
     results = _measure(net, criteria, suites, folder)
     console.print(_table(results, suites))
     if left_out:
-        console.print(
-            f"left out: {', '.join(left_out)}, which needs captum; pip install 'neuralcov\\[paths]' brings it"
-        )
+        console.print(missing_words(left_out))
     console.print(_verdict(results))
     campaign = fuzz_digits(net, test, folder / "campaign")
     console.print(fuzz_words(campaign, folder / "faults.png"), soft_wrap=True)
@@ -86,6 +84,11 @@ def demo_criteria() -> tuple[list[Criterion[Any]], list[str]]:
     criteria = [cls() for cls in ALL]
     lacking = [c.name for c in criteria if "relevance" in c.needs and not relevance_installed()]
     return [c for c in criteria if c.name not in lacking], lacking
+
+
+def missing_words(left_out: list[str]) -> str:
+    """Which criteria are not measured, and what they need."""
+    return f"left out: {', '.join(left_out)}, which needs captum; pip install 'neuralcov[paths]' brings it"
 
 
 def ranks_rightly(values: dict[str, float]) -> bool:

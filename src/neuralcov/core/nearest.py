@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -215,6 +216,11 @@ def _roots(squares: Tensor) -> Tensor:
     return squares.sqrt().masked_fill(squares.isinf(), 0)
 
 
+def _rounded_roots(squares: Tensor) -> Tensor:
+    """Square roots to the last digit, in which PyTorch's own may be off on a CPU."""
+    return torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()
+
+
 def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> Float[Tensor, "a b"]:
     """Scalar products of rows that :func:`prepared` made ready; columns beyond the right rows are of padding."""
     if left.dtype != torch.bfloat16:
@@ -258,7 +264,7 @@ def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Cor
             pairs = chosen[part]
             places = torch.stack([query[pairs], column[pairs], position[pairs] - some.start])
             asked, kept, at = places.to(device, non_blocking=True)
-            distances[asked, kept] = (queries[asked].double() - rows[at].double()).square().sum(1).sqrt()
+            distances[asked, kept] = _rounded_roots((queries[asked].double() - rows[at].double()).square().sum(1))
     least = distances.amin(1)
     tied = (distances == least[:, None]) & could_be
     found = candidates.masked_fill(~tied, torch.iinfo(torch.int64).max).amin(1)
@@ -273,7 +279,7 @@ def _scanned(queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_fro
         asked, classes = queries[among].double(), None if apart_from is None else apart_from[among]
         for numbers, rows in group.stream():
             for some in blocks(len(numbers), len(asked) * queries.shape[1], queries.device):
-                apart = (asked[:, None] - rows[None, some].double()).square().sum(2).sqrt()
+                apart = _rounded_roots((asked[:, None] - rows[None, some].double()).square().sum(2))
                 forbidden = corpus.forbidden(numbers[some], classes)
                 if forbidden is not None:
                     apart.masked_fill_(forbidden, math.inf)
