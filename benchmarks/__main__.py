@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from benchmarks import assess, growth, judging, report, scale, states
-from benchmarks.subjects import CRITERIA, FORMATS, JUDGING, SLOWLY_ADMITTED, Subject, calibrated, subject, with_paths
+from benchmarks.subjects import CRITERIA, FORMATS, JUDGING, Subject, calibrated, subject, with_paths
 
 
 def main() -> None:
@@ -92,7 +92,7 @@ def _run(part: str, found: Subject | None, device: torch.device, full: bool, rep
         ),
         "admit": lambda: judging.admissions(
             found,
-            tuple(c for c in taught if c.name not in SLOWLY_ADMITTED),
+            taught,
             1000 if full else 100,
             2048 if full else 16,
         ),

@@ -43,8 +43,6 @@ SMALL_BATCHES = {
 FORMATS = {"NC(0.75)", "KMNC(100)", "TKNC(10)", "NLC", "LVC"}
 # One criterion of each way to judge a candidate.
 JUDGING = {"NC(0.75)", "KMNC(100)", "TKNC(10)", "TKNP(50)", "NLC", "LVC", "CC(10)", "SS", "DSC(0.1)"}
-# Admitting one by one is a plain loop for these.
-SLOWLY_ADMITTED = {"SS", "NLC(rule=all)"}
 # The table of targets, as multiples of the plain forward pass at batch 1,000 and 100; None: none was set.
 TARGETS: dict[str, tuple[float | None, float | None]] = {
     "NC(0.75)": (1.2, 1.5),

@@ -91,6 +91,24 @@ EXPECTED = {
 }
 
 
+def test_signs_are_admitted_as_on_a_cpu():
+    """Rows that differ in a few signs, so that groups and neighbours abound; repeated ones gain nothing."""
+    generator = torch.Generator().manual_seed(3)
+    layers = {}
+    for name, width in {"a": 9, "b": 130, "c": 6}.items():
+        flips = (torch.rand(700, width, generator=generator) < 1.5 / width).float() * -2 + 1
+        layers[name] = torch.randn(width, generator=generator) * flips
+    criterion, there = nc.SS(), nc.Activations(layers, present={"b": torch.arange(700) % 7 > 0})
+    found = {}
+    for device in ("cpu", "cuda"):
+        batch = moved(there, device)
+        state = criterion.observe(criterion.init(batch.layout), batch.take(slice(0, 100)))
+        taken, state = criterion.admit(state, batch.take(slice(100, 700)))
+        found[device] = taken.tolist(), float(criterion.value(state)), state.counts.tolist()
+    assert found["cpu"] == found["cuda"]
+    assert 50 < sum(found["cpu"][0]) < 550
+
+
 def test_relevance_agrees():
     """In float64, where no tensor core rounds."""
     net, inputs = seeded(Residual), images(20)

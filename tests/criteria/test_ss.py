@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neuralcov as nc
+from neuralcov.core import sizes
+from neuralcov.core.signqueue import SignQueue
 from tests.support import FLAVOURS, covered, layer_values, suite, value_of
 
 NARROW = {"a": 3, "b": 4, "c": 1, "d": 2}
@@ -43,11 +45,11 @@ def test_equals_all_pairs(flavour, size, batch):
 
 
 @given(st.integers(0, 2**31), st.lists(st.integers(1, 9), min_size=1, max_size=6))
-def test_equal_again_in_any_split(seed, sizes):
-    tests = suite(seed, sum(sizes), widths=NARROW)
+def test_equal_again_in_any_split(seed, parts):
+    tests = suite(seed, sum(parts), widths=NARROW)
     coverage = nc.Coverage.of_layers(NARROW, [nc.SS()])
     start = 0
-    for size in sizes:
+    for size in parts:
         coverage.update(activations={name: values[start : start + size] for name, values in tests.items()})
         start += size
     assert coverage.values()["SS"] == len(brute_force(tests)) / total(NARROW)
@@ -99,6 +101,59 @@ def test_inputs_that_lack_a_layer_show_nothing_with_it():
     assert coverage.values()["SS"] == 0
     coverage.update(activations=nc.Activations(layers))
     assert coverage.values()["SS"] == 1
+
+
+def admitted_in_order(tests, seen, least):
+    """Rows that show more than ``least`` pairs each when they come, by comparing all pairs over and over."""
+    kept = list(range(seen))
+    for row in range(seen, len(next(iter(tests.values())))):
+        before, after = (
+            len(brute_force({name: values[rows] for name, values in tests.items()})) for rows in (kept, [*kept, row])
+        )
+        if after - before > least:
+            kept.append(row)
+    return kept[seen:]
+
+
+def flipped_a_little(rng, size, widths):
+    """Rows that differ from a common one in a few signs, often in the same ones."""
+    tests = {name: np.tile(rng.standard_normal(width), (size, 1)) for name, width in widths.items()}
+    for values in tests.values():
+        for row in values:
+            row[rng.choice(len(row), rng.integers(0, min(4, len(row)) + 1), replace=False)] *= -1
+    return {name: values.astype(np.float32) for name, values in tests.items()}
+
+
+@given(st.integers(0, 2**31), st.integers(1, 9), st.integers(0, 14), st.sampled_from([0, 1, 3]))
+@pytest.mark.parametrize("block", [1 << 18, 40])
+def test_admitting_is_comparing_all_pairs_again_for_each_input(block, seed, seen, offered, least):
+    rng = np.random.default_rng(seed)
+    tests = flipped_a_little(rng, seen + offered, {"a": 4, "b": 3, "c": 70})
+    coverage = covered(nc.SS(), {name: values[:seen] for name, values in tests.items()})
+    with pytest.MonkeyPatch.context() as patch:
+        # In small blocks the matches of one neuron are cut apart.
+        patch.setitem(sizes._BLOCK_ELEMENTS, "cpu", block)
+        offers = {name: values[seen:] for name, values in tests.items()}
+        taken = coverage.admit(activations=offers, min_gain=least / (12 + 210))
+    kept = admitted_in_order(tests, seen, least)
+    assert (taken.nonzero()[:, 0] + seen).tolist() == kept
+    rows = [*range(seen), *kept]
+    shown = brute_force({name: values[rows] for name, values in tests.items()})
+    assert coverage.inputs == len(rows)
+    assert coverage.values()["SS"] == len(shown) / (12 + 210)
+
+
+def test_admitting_takes_few_rounds():
+    """Each round settles nearly all inputs; one by one, 300 inputs would be judged 300 times."""
+    tests = flipped_a_little(np.random.default_rng(1), 400, {"a": 12, "b": 300})
+    coverage = covered(nc.SS(), {name: values[:100] for name, values in tests.items()})
+    rounds = []
+    with pytest.MonkeyPatch.context() as patch:
+        judge = SignQueue.newly_shown
+        patch.setattr(SignQueue, "newly_shown", lambda queue, taken: rounds.append(1) or judge(queue, taken))
+        taken = coverage.admit(activations={name: values[100:] for name, values in tests.items()})
+    assert 10 < taken.sum() < 290
+    assert 2 <= len(rounds) <= 12
 
 
 def test_state_is_bit_packed():

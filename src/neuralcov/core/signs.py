@@ -22,7 +22,7 @@ from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Int
 from neuralcov.core.sizes import blocks
 
-_NOWHERE = (1 << 63) - 1
+NOWHERE = (1 << 63) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,17 +109,17 @@ class Absorption:
     def __init__(self, pairs: SignPairs, offer: Offer, keys: Int[Tensor, "entries 2"], order: Tensor) -> None:
         self._pairs, self._offer, self._order = pairs, offer, order
         self._table = keys[order]
-        self._real = self._table[:, 0] != _NOWHERE
+        self._real = self._table[:, 0] != NOWHERE
         self._kept = self._real.clone()
         self._kept[1:] &= (self._table[1:] != self._table[:-1]).any(1)
-        self._at, self._found = _neighbours(self._table, offer)
+        self._at, self._found = neighbours(self._table, offer)
         self.sizes = torch.stack([self._kept.sum(), self._found.sum()])
 
     @classmethod
     def of_all(cls, pairs: Sequence[SignPairs], offers: Sequence[Offer]) -> list[Absorption]:
         """The absorptions of one offer for each pair of layers."""
         keys = [
-            torch.cat([pair.keys, offer.keys.masked_fill(~offer.valid[:, None], _NOWHERE)])
+            torch.cat([pair.keys, offer.keys.masked_fill(~offer.valid[:, None], NOWHERE)])
             for pair, offer in zip(pairs, offers, strict=True)
         ]
         orders = lexical_orders(keys)
@@ -189,7 +189,7 @@ class Absorption:
 
 def newly_shown(pairs: SignPairs, offer: Offer) -> tuple[Tensor, Tensor, Tensor]:
     """For each offer alone: where its neighbours are, whether they may exist, and how many may."""
-    at, found = _neighbours(pairs.keys, offer)
+    at, found = neighbours(pairs.keys, offer)
     return at, found, found.sum()
 
 
@@ -226,7 +226,7 @@ def positions(found: Bool[Tensor, "rows columns"], count: int) -> tuple[Tensor, 
     return listed[:, 0], listed[:, 1]
 
 
-def _neighbours(table: Tensor, offer: Offer) -> tuple[Tensor, Tensor]:
+def neighbours(table: Tensor, offer: Offer) -> tuple[Tensor, Tensor]:
     """Per offer and neuron, where in the sorted table the group with that neuron flipped is, and if it is.
 
     First words are compared only: a wrong match, by a collision of 64 bits, is sorted out where matches are used.

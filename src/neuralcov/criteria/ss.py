@@ -13,7 +13,8 @@ from neuralcov.core.bits import pack
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, widths_of
 from neuralcov.core.keys import set_keys
 from neuralcov.core.layout import Layout, group_by_width
-from neuralcov.core.shapes import Float
+from neuralcov.core.shapes import Bool, Float
+from neuralcov.core.signqueue import SignQueue
 from neuralcov.core.signs import (
     Absorption,
     Offer,
@@ -101,6 +102,22 @@ class SS(Criterion[SSState]):
         for pairs, offer, (at, found, _), matches in zip(state.pairs, offers, plans, sizes, strict=True):
             gains += count_newly_shown(pairs, offer, at, found, matches)
         return gains.double() / sum(a * b for a, b in pairwise(state.widths))
+
+    def admit(
+        self, state: SSState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+    ) -> tuple[Bool[Tensor, "batch"], SSState]:
+        """In order, inputs that show a pair; see :mod:`neuralcov.core.signqueue`. Waits for the device every round."""
+        taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+        if not batch.size or not state.pairs:
+            return taken, state
+        queues = SignQueue.of_all(state.pairs, _offers(batch))
+        total = sum(a * b for a, b in pairwise(state.widths))
+        while queues:
+            shown = torch.stack([queue.newly_shown(taken) for queue in queues]).sum(0)
+            before, taken = taken, shown.double() / total > min_gain
+            if torch.equal(before, taken):
+                break
+        return taken, self.observe(state, batch.take(taken.nonzero()[:, 0]))
 
 
 def _absorbed(pairs: tuple[SignPairs, ...], offers: list[Offer]) -> tuple[SignPairs, ...]:
