@@ -68,7 +68,7 @@ def test_other_runs_attack_other_inputs_and_fuzz_from_other_seeds(everything, be
     assert not torch.equal(runs[0].labels, runs[1].labels)
     runs = [perturbed(bench, "digits", "PGD", run=run) for run in range(2)]
     assert not torch.equal(runs[0].labels, runs[1].labels)
-    for name in ("faults.digits.PGD", "perturbations.digits.PGD", "fuzz.digits.NLC"):
+    for name in ("faults.digits.PGD", "perturbations.digits.PGD", "perturbations.digits.CW", "fuzz.digits.NLC"):
         assert result(everything, name) != result(everything, f"{name}.run1"), name
     assert everything[0].read("faults.digits.CW.run1") is None
 
@@ -91,6 +91,33 @@ def test_every_criterion_is_timed_and_fuzzed_with(everything):
     assert 0 < campaign["outputs"] <= campaign["iterations"]
     assert len(campaign["pictures"][0]) == 1
     assert result(everything, "fuzz.digits.random")["outputs"] == 20
+
+
+def test_path_coverage_takes_part_where_its_cost_allows(everything, tiny):
+    suites = result(everything, "diversity-image.digits.paths")["suites"]
+    assert {name: readings[-1]["inputs"] for name, readings in suites.items()} == {
+        "test": tiny.path_inputs,
+        "x1 normalised 0.1": tiny.path_inputs,
+        "x1 pixel 0.1": tiny.path_inputs,
+        "PGD": tiny.attacked,
+        "PGD test": tiny.attacked,
+        "AP PGD": tiny.perturbed,
+    }
+    judged = [c for c in comparisons(everything[0]) if "NPC(0.7)" in c.runs]
+    for basis in (ON_TOP, ALONE):
+        parts = {(c.experiment, c.label): c.suites for c in judged if c.basis == basis}
+        assert parts == {
+            ("diversity-image", "noise ±0.1, normalised units, x1 only"): ("test", "x1"),
+            ("diversity-image", "noise ±0.1, pixel units, x1 only"): ("test", "x1"),
+            ("faults", "PGD"): ("PGD", "test"),
+            ("faults-test", "PGD"): ("PGD", "test"),
+            ("perturbations", "PGD"): ("test", "AP PGD", "nothing"),
+        }
+    equal = [c for c in judged if c.basis == EQUAL]
+    assert len(equal) == 6
+    assert all(len(c.runs["NPC(0.7)"]) == tiny.draws for c in equal)
+    on_test = next(c for c in judged if (c.experiment, c.basis) == ("faults-test", ALONE))
+    assert on_test.runs["NPC(0.7)"][0][0] == suites["PGD test"][-1]["own"]["NPC(0.7)"]
 
 
 def test_density_is_felt_by_criteria_on_distributions(everything):
@@ -119,7 +146,7 @@ def test_orders_of_all_experiments_are_judged(everything):
     }
     for experiment in ("faults", "faults-test", "perturbations"):
         assert attacks[experiment, "PGD"] == 2
-        assert attacks[experiment, "CW"] == 1
+        assert attacks[experiment, "CW"] == (2 if experiment == "perturbations" else 1)
 
 
 def test_report_writes_pages_json_and_plots(everything):

@@ -157,7 +157,7 @@ def _copies(
 
 def _equal(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
     for name, result in results.items():
-        if not name.endswith(".equal"):
+        if not name.endswith((".equal", ".paths")):
             continue
         draws = result["draws"]
         for above, below in _PAIRS:
@@ -180,13 +180,18 @@ def _paths(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterato
     for name, result in results.items():
         if not name.endswith(".paths"):
             continue
-        network, noise = parameters[name]["network"], parameters[name]["noise"]
+        network = parameters[name]["network"]
         run = {suite: _reading(result, suite) for suite in result["suites"]}
         for basis in (ON_TOP, ALONE):
             for suite in (suite for suite in run if suite.startswith("x1 ")):
-                label = f"noise ±{noise:g}, {suite.removeprefix('x1 ')} units, x1 only"
-                yield _compare("diversity-image", network, label, basis, ("test", suite), [run])
+                _, unit, noise = suite.split()
+                plain = {"test": run["test"], "x1": run[suite]}
+                label = f"noise ±{noise}, {unit} units, x1 only"
+                yield _compare("diversity-image", network, label, basis, ("test", "x1"), [plain])
             yield _compare("faults", network, "PGD", basis, ("PGD", "test"), [run])
+            on_test = {"PGD": run["PGD test"], "test": run["test"]}
+            yield _compare("faults-test", network, "PGD", basis, ("PGD", "test"), [on_test])
+            yield _compare("perturbations", network, "PGD", basis, ("test", "AP PGD", NOTHING), [run])
 
 
 def _paper_batches(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -35,8 +35,7 @@ def plan(scale: Scale) -> list[Cell]:
     for noise in scale.noises:
         for unit in (NORMALISED, PIXEL):
             for network in scale.networks:
-                # Only the paper's noise is repeated.
-                for run in range(scale.runs if noise == scale.noises[0] else 1):
+                for run in range(scale.runs):
                     cells.append(_noise_cell(network, unit, noise, run, scale))
     for network in scale.networks:
         cells.append(
@@ -65,10 +64,10 @@ def plan(scale: Scale) -> list[Cell]:
         cells.append(
             Cell(
                 name=f"{NAME}.{network}.paths",
-                experiments=(NAME,),
+                experiments=(NAME, "faults", "faults-test", "perturbations"),
                 compute=path_coverage,
-                parameters={"network": network, "noise": scale.noises[0]},
-                work=5 * scale.path_inputs,
+                parameters={"network": network, "noises": scale.noises, "drawn": scale.drawn},
+                work=(6 + 2 * len(scale.noises)) * scale.path_inputs,
                 rank=45,
                 kind=f"paths {network}",
             )
@@ -92,13 +91,14 @@ def test_cell(network: str, scale: Scale) -> Cell:
 def _noise_cell(network: str, unit: str, noise: float, run: int, scale: Scale) -> Cell:
     paper = noise == scale.noises[0]
     rank = (1 if unit == NORMALISED else 30) if paper else (60 if unit == NORMALISED else 65)
+    again = 80 if paper else 90
     return Cell(
         name=f"{NAME}.{network}.{unit}-{noise:g}" + (f".run{run}" if run else ""),
         experiments=(NAME,),
         compute=noisy_copies,
         parameters={"network": network, "unit": unit, "noise": noise, "run": run},
         work=scale.test * max(scale.multiples),
-        rank=rank if run == 0 else 80 + run,
+        rank=rank if run == 0 else again + run,
         kind=f"suite {network}",
     )
 
@@ -133,12 +133,20 @@ def noisy_copies(bench: Workbench, network: str, unit: str, noise: float, run: i
 
 
 def equal_sizes(bench: Workbench, network: str, drawn: int) -> dict[str, Any]:
-    """Random subsets of suites, on their own, each pair at one size: values by draw.
+    """Random subsets of suites, on their own, each pair at one size."""
+    panel = image_panel(bench, network)
+    test = activations_of_test(bench, network)
+    return {"draws": _draws(bench, network, panel, test, drawn, bench.scale.batch), "unit of LVC": _unit(panel)}
+
+
+def _draws(
+    bench: Workbench, network: str, panel: Panel, test: Activations, drawn: int, size: int
+) -> dict[str, dict[str, Any]]:
+    """By suite, how many inputs were drawn of it and the values of every draw.
 
     Every suite is larger than what is drawn of it, so that draws differ.
     """
-    subject, panel, scale = image_subject(bench, network), image_panel(bench, network), bench.scale
-    test = activations_of_test(bench, network)
+    subject, scale = image_subject(bench, network), bench.scale
     classes = len(subject.test.classes)
     half = min(drawn, _smallest(bench, subject.test, classes // 2))
     single = min(drawn, _smallest(bench, subject.test, 1))
@@ -146,8 +154,7 @@ def equal_sizes(bench: Workbench, network: str, drawn: int) -> dict[str, Any]:
 
     def noisy(unit: str) -> Activations:
         count = max(len(subject.test), 2 * drawn)
-        copies = NoisyCopies(seeds_of(bench, subject.test, 0), count, scale.noises[0], unit, scale.batch, 5)
-        return panel.keep(copies)
+        return panel.keep(NoisyCopies(seeds_of(bench, subject.test, 0), count, scale.noises[0], unit, size, 5))
 
     def some_classes(wanted: int) -> Callable[[int], torch.Tensor]:
         return lambda number: of_classes(subject.test, random_classes(bench, classes, wanted, number))
@@ -161,15 +168,15 @@ def equal_sizes(bench: Workbench, network: str, drawn: int) -> dict[str, Any]:
         "test, as many as one class": draw(test, single),
         "one class": draw(test, single, some_classes(1)),
         "test, as many as perturbed": draw(test, few),
-        "perturbed": draw(panel.keep(kept.batches(scale.batch)), few),
+        "perturbed": draw(panel.keep(kept.batches(size)), few),
         f"noisy copies, {NORMALISED}": draw(noisy(NORMALISED), drawn),
         f"noisy copies, {PIXEL}": draw(noisy(PIXEL), drawn),
     }
     moved = attacked(bench, network, "train", "PGD").samples
     some = min(drawn, len(moved) // 2)
-    found["PGD"] = draw(panel.keep(moved.batches(scale.batch)), some)
+    found["PGD"] = draw(panel.keep(moved.batches(size)), some)
     found["test, as many as PGD"] = found["test"] if some == drawn else draw(test, some)
-    return {"draws": found, "unit of LVC": _unit(panel)}
+    return found
 
 
 def paper_batches(bench: Workbench, network: str, noise: float) -> dict[str, Any]:
@@ -189,20 +196,25 @@ def paper_batches(bench: Workbench, network: str, noise: float) -> dict[str, Any
     return {"suites": suites, "chunk": scale.paper_chunk}
 
 
-def path_coverage(bench: Workbench, network: str, noise: float) -> dict[str, Any]:
-    """NPC on a part of the training data and of the suites, since relevance is costly."""
+def path_coverage(bench: Workbench, network: str, noises: Sequence[float], drawn: int) -> dict[str, Any]:
+    """NPC, after a part of the training data only, since relevance is costly; the suites also at equal sizes."""
     subject, panel, scale = image_subject(bench, network), path_panel(bench, network), bench.scale
     size, count = min(scale.batch, 500), scale.path_inputs
     seeds = seeds_of(bench, subject.test, 0)
     part = subject.test.take(slice(0, count))
     suites: dict[str, Any] = {"test": panel.measure(part.batches(size))}
-    for unit in (NORMALISED, PIXEL):
-        # ×1 has as many copies as there are test inputs here; ×10 would take ten times as long and is left out.
-        suites[f"x1 {unit}"] = panel.measure(NoisyCopies(seeds, len(part), noise, unit, size, 5))
-    moved = attacked(bench, network, "train", "PGD").samples
-    suites["PGD"] = panel.measure(moved.take(slice(0, count)).batches(size))
+    for noise in noises:
+        for unit in (NORMALISED, PIXEL):
+            # ×1 has as many copies as there are test inputs here; ×10 would take ten times as long and is left out.
+            copies = NoisyCopies(seeds, len(part), noise, unit, size, 5)
+            suites[f"x1 {unit} {noise:g}"] = panel.measure(copies)
+    for name, split in (("PGD", "train"), ("PGD test", "test")):
+        moved = attacked(bench, network, split, "PGD").samples
+        suites[name] = panel.measure(moved.take(slice(0, count)).batches(size))
+    suites["AP PGD"] = panel.measure(perturbed(bench, network, "PGD").batches(size))
     return {
         "suites": suites,
+        "draws": _draws(bench, network, panel, panel.keep(subject.test.batches(size)), drawn, size),
         "training": {"inputs": panel.training_inputs, "values": panel.training_values},
         "left out": f"x{max(scale.multiples)}",
     }

@@ -54,9 +54,9 @@ def _cells(network: str, scale: Scale) -> list[Cell]:
                 ("faults-test", attacked_test, count),
             )
         ):
-            # PGD has a random start and takes seconds; CW has none and takes minutes.
-            for run in range(scale.runs if pgd else 1):
-                own: dict[str, float] = {"run": run} if run else {} if pgd else {"constant": CW_CONSTANT}
+            # What takes seconds is repeated, with other inputs and starts; CW on thousands of inputs takes minutes.
+            for run in range(scale.runs if pgd or name == "perturbations" else 1):
+                own: dict[str, float] = ({"run": run} if run else {}) | ({} if pgd else {"constant": CW_CONSTANT})
                 if name == "perturbations" and not pgd:
                     # CW alone leaves some inputs as they were.
                     own["least"] = LEAST_CHANGE

@@ -234,7 +234,8 @@ def _range(name: str, values: Sequence[float]) -> str:
 def fuzz_table(cells: Sequence[tuple[str, dict[str, Any]]]) -> str:
     """What campaigns found, beside the paper's: counts of the first run, the rest as means over all."""
     header = ["guided by", "faults/outputs", "share", "runs", "seeds done", "IS", "FID", "classes", "entropy"]
-    header += ["judged per s", *(f"paper: {what}" for what in ("faults/outputs", "IS", "FID", "classes", "entropy"))]
+    header.append("judged per s, fastest run")
+    header += [f"paper: {what}" for what in ("faults/outputs", "IS", "FID", "classes", "entropy")]
     by_name: dict[str, list[dict[str, Any]]] = {}
     for _, content in cells:
         by_name.setdefault(content["parameters"]["criterion"], []).append(content["result"])
@@ -251,7 +252,8 @@ def fuzz_table(cells: Sequence[tuple[str, dict[str, Any]]]) -> str:
             _over_runs([run["natural"].get("frechet distance") for run in runs]),
             str(found["classes"]),
             _over_runs([run["entropy"] for run in runs]),
-            _over_runs([run["judged"] / run["seconds"] if run["seconds"] else None for run in runs], ",.0f"),
+            # Others on the same device only slow a campaign down.
+            f"{max((run['judged'] / run['seconds'] for run in runs if run['seconds']), default=0):,.0f}",
         ]
         theirs = paper.figures()["fuzz"].get(name)
         if theirs is None:
