@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import neuralcov as nc
-from neuralcov.core import sizes
+from neuralcov.core import keys, signs, sizes
 from neuralcov.core.signqueue import SignQueue
 from tests.support import FLAVOURS, covered, layer_values, suite, value_of
 
@@ -154,6 +154,50 @@ def test_admitting_takes_few_rounds():
         taken = coverage.admit(activations={name: values[100:] for name, values in tests.items()})
     assert 10 < taken.sum() < 290
     assert 2 <= len(rounds) <= 12
+
+
+def test_admitting_onto_nothing():
+    """The input without a positive sign has the key 0, and finds no group of its own where there are none."""
+    layers = {"a": torch.tensor([[-1.0], [1.0], [1.0]]), "b": torch.tensor([[1.0], [1.0], [-1.0]])}
+    coverage = nc.Coverage.of_layers({"a": 1, "b": 1}, [nc.SS()])
+    # Without another to compare it with, no input shows anything, and none is taken.
+    assert coverage.admit(activations=layers).tolist() == [False, False, False]
+    coverage.update(activations={name: values[:1] for name, values in layers.items()})
+    assert coverage.admit(activations=layers).tolist() == [False, False, True]
+    assert coverage.values()["SS"] == 1
+
+
+@pytest.fixture
+def colliding_words(monkeypatch):
+    """The first two neurons of a layer share their first word."""
+    plain = keys.neuron_words
+
+    def words(layer, width, device):
+        found = plain(layer, width, device).clone()
+        found[1, 0] = found[0, 0]
+        return found
+
+    monkeypatch.setattr(keys, "neuron_words", words)
+    monkeypatch.setattr(signs, "neuron_words", words)
+    keys._word_pieces.cache_clear()
+    yield
+    keys._word_pieces.cache_clear()
+
+
+@pytest.mark.usefixtures("colliding_words")
+@pytest.mark.parametrize("seen", [1, 2])
+def test_what_looks_like_a_neighbour_by_its_first_word_is_none(seen):
+    """The second input is the first with neuron 0 flipped, and looks like it with neuron 1 flipped."""
+    tests = {
+        "a": torch.tensor([[-1.0, -1.0], [1.0, -1.0], [-1.0, -1.0]]),
+        "b": torch.tensor([[-1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]]),
+    }
+    coverage = nc.Coverage.of_layers({"a": 2, "b": 2}, [nc.SS()])
+    coverage.update(activations={name: values[:seen] for name, values in tests.items()})
+    offered = {name: values[seen:] for name, values in tests.items()}
+    assert coverage.gain(activations=offered)["SS"].tolist() == [0.5, 0.0][seen - 1 :]
+    assert coverage.admit(activations=offered).tolist() == [True, False][seen - 1 :]
+    assert coverage.values()["SS"] == 0.5
 
 
 def test_state_is_bit_packed():

@@ -83,8 +83,6 @@ class SignQueue:
         self._known = (_rows(pairs.keys, own) == self._table).all(1) & bool(len(pairs.keys))
         self._every = torch.where(self._known[:, None], _rows(pairs.every, own), _ALL_BITS)
         self._some = torch.where(self._known[:, None], _rows(pairs.some, own), 0)
-        self._place = torch.empty_like(order)
-        self._place[order] = torch.arange(count, device=order.device)
         # Of inputs × neurons, and no longer needed.
         del self._near, self._matches
 
@@ -97,12 +95,6 @@ class SignQueue:
         every = self._every & _scanned(every, self._group, self._behind, torch.bitwise_and)
         some = self._some | _scanned(some, self._group, self._behind, torch.bitwise_or)
         exists = self._known | _scanned(here, self._group, self._behind, torch.bitwise_or)
-        # An input's own group is what those before it left, and itself.
-        follows = torch.zeros_like(here)
-        follows[1:] = self._group[1:] == self._group[:-1]
-        place, follows = self._place, follows[self._place][:, None]
-        own_every = offer.every & torch.where(follows, every[place - 1], self._every[place])
-        own_some = offer.some | torch.where(follows, some[place - 1], self._some[place])
         counts = torch.zeros(len(order), dtype=torch.int64, device=order.device)
         shown = pairs.shown
         for part in blocks(len(self._row), _TEMPORARIES * shown.shape[1], order.device):
@@ -112,7 +104,8 @@ class SignQueue:
             its_every = torch.where(in_line, every[before], _rows(pairs.every, kept_at))
             its_some = torch.where(in_line, some[before], _rows(pairs.some, kept_at))
             there = torch.where(in_line[:, 0], exists[before], self._kept[part])
-            differs = (own_some[row] | its_some) & ~(own_every[row] & its_every) & ~shown[neuron]
+            # What others of the input's own group show with its neighbours is shown already.
+            differs = (offer.some[row] | its_some) & ~(offer.every[row] & its_every) & ~shown[neuron]
             differs &= -there.long()[:, None]
             seen = _scanned(differs & -taken[row].long()[:, None], neuron, self._most - 1, torch.bitwise_or)
             earlier = torch.zeros_like(seen)

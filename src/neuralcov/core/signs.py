@@ -198,17 +198,14 @@ def count_newly_shown(pairs: SignPairs, offer: Offer, at: Tensor, found: Tensor,
     counts = torch.zeros(len(offer.keys), dtype=torch.int64, device=offer.keys.device)
     if not matches:
         return counts
-    own = torch.searchsorted(pairs.keys[:, 0].contiguous(), offer.keys[:, 0].contiguous())
-    own = own.clamp(max=len(pairs.keys) - 1)
-    known = (pairs.keys[own] == offer.keys).all(1)[:, None]
-    every = torch.where(known, offer.every & pairs.every[own], offer.every)
-    some = torch.where(known, offer.some | pairs.some[own], offer.some)
     row, neuron = positions(found, matches)
     other = at[row, neuron]
     for part in blocks(matches, pairs.shown.shape[1], offer.keys.device):
         r, i, o = row[part], neuron[part], other[part]
         same = (pairs.keys[o, 1] == offer.wanted(r, i)[:, 1])[:, None]
-        differs = (some[r] | pairs.some[o]) & ~(every[r] & pairs.every[o]) & ~pairs.shown[i] & -same.long()
+        # What others of an input's own group show with its neighbours is shown already.
+        differs = (offer.some[r] | pairs.some[o]) & ~(offer.every[r] & pairs.every[o]) & ~pairs.shown[i]
+        differs &= -same.long()
         counts.index_add_(0, r, count_bits(differs).sum(1))
     return counts
 

@@ -112,7 +112,8 @@ class SS(Criterion[SSState]):
             return taken, state
         queues = SignQueue.of_all(state.pairs, _offers(batch))
         total = sum(a * b for a, b in pairwise(state.widths))
-        while queues:
+        # Each round settles at least the first input that is not, so that there are never more.
+        for _ in range(batch.size if queues else 0):
             shown = torch.stack([queue.newly_shown(taken) for queue in queues]).sum(0)
             before, taken = taken, shown.double() / total > min_gain
             if torch.equal(before, taken):
