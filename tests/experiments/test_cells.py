@@ -125,6 +125,18 @@ def test_budget_leaves_out_what_does_not_fit(folder, tiny):
     assert estimate("cell.2", folder) == pytest.approx(5.0)
 
 
+def test_estimates_go_by_the_kinds_of_the_plan(folder, tiny):
+    """Cells may be told apart more finely than when some of them were computed."""
+    compute = Counting()
+    first, second, other = cells(compute)
+    run_cells([first, other], folder, Workbench(tiny))
+    for name, seconds in (("cell.0", 5.0), ("cell.2", 500.0)):
+        path = folder.path / "cells" / f"{name}.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds": seconds}))
+    folder.add_plan(tiny, [replace(cell, kind="finer") for cell in (first, second)])
+    assert estimate("cell.1", folder) == pytest.approx(5.0)
+
+
 def test_another_seed_is_refused(folder, tiny):
     run_cells(cells(Counting(), 1), folder, Workbench(tiny))
     with pytest.raises(InputError, match="holds results of seed 0, not 3"):

@@ -175,8 +175,8 @@ def estimate(name: str, folder: CellFolder) -> float | None:
     planned = folder.plan()[1]
     cell = planned[name]
     rates: dict[str, list[float]] = {}
-    for _, content in folder.results():
-        rates.setdefault(content["kind"], []).append(content["seconds"] / max(content["work"], 1))
+    for done, content in folder.results():
+        rates.setdefault(planned[done]["kind"], []).append(content["seconds"] / max(content["work"], 1))
     known = rates.get(cell["kind"]) or [rate for kind in rates.values() for rate in kind]
     return median(known) * cell["work"] if known else None
 

@@ -46,7 +46,7 @@ def _cell(scale: Scale, name: str, run: int) -> Cell:
         parameters={"network": network, "criterion": name, **({"run": run} if run else {})},
         work=2.5 * scale.fuzz_iterations,
         rank=80 + run if run else 50 if name in _FIRST else 55,
-        kind="fuzz",
+        kind=f"fuzz {name}",
     )
 
 
