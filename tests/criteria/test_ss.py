@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import neuralcov as nc
 from neuralcov.core import keys, signs, sizes
 from neuralcov.core.signqueue import SignQueue
+from neuralcov.criteria import ss
 from tests.support import FLAVOURS, covered, layer_values, suite, value_of
 
 NARROW = {"a": 3, "b": 4, "c": 1, "d": 2}
@@ -125,14 +126,15 @@ def flipped_a_little(rng, size, widths):
 
 
 @given(st.integers(0, 2**31), st.integers(1, 9), st.integers(0, 14), st.sampled_from([0, 1, 3]))
-@pytest.mark.parametrize("block", [1 << 18, 40])
-def test_admitting_is_comparing_all_pairs_again_for_each_input(block, seed, seen, offered, least):
+@pytest.mark.parametrize(("block", "queue"), [(1 << 18, 1024), (40, 5)])
+def test_admitting_is_comparing_all_pairs_again_for_each_input(block, queue, seed, seen, offered, least):
     rng = np.random.default_rng(seed)
     tests = flipped_a_little(rng, seen + offered, {"a": 4, "b": 3, "c": 70})
     coverage = covered(nc.SS(), {name: values[:seen] for name, values in tests.items()})
     with pytest.MonkeyPatch.context() as patch:
         # In small blocks the matches of one neuron are cut apart.
         patch.setitem(sizes._BLOCK_ELEMENTS, "cpu", block)
+        patch.setattr(ss, "_QUEUE", queue)
         offers = {name: values[seen:] for name, values in tests.items()}
         taken = coverage.admit(activations=offers, min_gain=least / (12 + 210))
     kept = admitted_in_order(tests, seen, least)

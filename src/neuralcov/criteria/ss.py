@@ -24,6 +24,9 @@ from neuralcov.core.signs import (
     newly_shown,
 )
 
+# Inputs that queue up at once: each needs a place for every neuron, so that very many would fill the memory.
+_QUEUE = 1024
+
 
 @dataclass(frozen=True, eq=False)
 class SSState(State):
@@ -108,17 +111,26 @@ class SS(Criterion[SSState]):
     ) -> tuple[Bool[Tensor, "batch"], SSState]:
         """In order, inputs that show a pair; see :mod:`neuralcov.core.signqueue`. Waits for the device every round."""
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
-        if not batch.size or not state.pairs:
-            return taken, state
-        queues = SignQueue.of_all(state.pairs, _offers(batch))
-        total = sum(a * b for a, b in pairwise(state.widths))
-        # Each round settles at least the first input that is not, so that there are never more.
-        for _ in range(batch.size if queues else 0):
-            shown = torch.stack([queue.newly_shown(taken) for queue in queues]).sum(0)
-            before, taken = taken, shown.double() / total > min_gain
-            if torch.equal(before, taken):
-                break
-        return taken, self.observe(state, batch.take(taken.nonzero()[:, 0]))
+        for start in range(0, batch.size if state.pairs else 0, _QUEUE):
+            part = batch.take(slice(start, start + _QUEUE))
+            chosen = _gaining(state, part, min_gain)
+            taken[start : start + _QUEUE] = chosen
+            state = self.observe(state, part.take(chosen.nonzero()[:, 0]))
+        return taken, state
+
+
+def _gaining(state: SSState, batch: Activations, min_gain: float) -> Bool[Tensor, "batch"]:
+    """Which inputs gain, each on the state as those of them before it leave it."""
+    taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+    queues = SignQueue.of_all(state.pairs, _offers(batch))
+    total = sum(a * b for a, b in pairwise(state.widths))
+    # Each round settles at least the first input that is not, so that there are never more.
+    for _ in range(batch.size if queues else 0):
+        shown = torch.stack([queue.newly_shown(taken) for queue in queues]).sum(0)
+        before, taken = taken, shown.double() / total > min_gain
+        if torch.equal(before, taken):
+            break
+    return taken
 
 
 def _absorbed(pairs: tuple[SignPairs, ...], offers: list[Offer]) -> tuple[SignPairs, ...]:
