@@ -81,7 +81,6 @@ class Comparison:
                     "spreads": self.spreads(name),
                     "runs": len(self.runs[name]),
                     "right": self.right(name),
-                    "pairs right": self.pairs(name),
                     "runs right": self.runs_right(name),
                 }
                 for name in self.runs
