@@ -189,11 +189,16 @@ def test_report_lists_what_failed_and_what_was_not_run(everything, tmp_path):
         "reason": "RuntimeError: no power. Of the 12 V\nnone",
     }
     (tmp_path / "cells" / "order.digits.free.json").write_text(json.dumps(failed))
+    elsewhere = json.loads((tmp_path / "cells" / "faults.digits.PGD.json").read_text())
+    elsewhere["machine"]["device"] = "another device"
+    (tmp_path / "cells" / "faults.digits.PGD.json").write_text(json.dumps(elsewhere))
     write_report(partial)
     page = (tmp_path / "ranking.md").read_text()
     assert "| order.digits.free | RuntimeError: no power |" in page
     assert "| faults.digits.CW |" in page
     assert "Not run" in page
+    assert page.count(" (1 of the cells)") == 2
+    assert "another device, torch" in page
 
 
 def test_unknown_experiment_is_refused(tiny):

@@ -6,8 +6,8 @@ import torch
 import neuralcov as nc
 from neuralcov.criteria import ALL
 from neuralcov.experiments.panel import Panel, joined, slices
-from neuralcov.experiments.settings import single_settings, table_settings
-from neuralcov.experiments.subjects import activations_of_test, image_panel, image_subject
+from neuralcov.experiments.settings import fuzz_settings, single_settings, table_settings
+from neuralcov.experiments.subjects import PATH_ROWS, activations_of_test, calibrated, image_panel, image_subject
 
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
 
@@ -49,6 +49,34 @@ def test_settings_of_one_criterion_share_what_was_learnt(subject):
     fitted = {criterion.name: criterion.fitted for criterion in panel.criteria}
     assert fitted["LSC(1)"] is fitted["LSC(10)"]
     assert fitted["KMNC(10)"] is fitted["KMNC(100)"]
+
+
+@pytest.mark.parametrize("wanted", fuzz_settings(), ids=lambda criterion: criterion.name)
+def test_one_criterion_learns_what_it_would_alone(subject, bench, wanted):
+    if "relevance" in wanted.needs:
+        pytest.importorskip("captum")
+    found = calibrated(bench, "digits", wanted)
+    assert found.name == wanted.name
+    coverage = nc.Coverage(subject.model, [found])
+    coverage.assess(subject.test.batches(40))
+    alone = nc.Coverage(subject.model, [wanted])
+    alone.calibrate(_learnt_from(bench, subject, wanted))
+    alone.assess(subject.test.batches(40))
+    assert coverage.values()[wanted.name] == pytest.approx(alone.values()[wanted.name], rel=1e-6)
+
+
+def test_what_learns_nothing_is_not_taught(bench, monkeypatch):
+    monkeypatch.setattr(bench, "prepare", None)
+    wanted = nc.SS()
+    assert calibrated(bench, "digits", wanted) is wanted
+
+
+def _learnt_from(bench, subject, wanted):
+    """NPC learns from a part of the training data, which the scale says."""
+    if "relevance" not in wanted.needs:
+        return subject.train.batches(40)
+    rows = bench.rows(len(subject.train), bench.scale.path_training, PATH_ROWS)
+    return subject.train.take(rows).batches(40)
 
 
 def test_marks_are_read_on_the_way(subject):

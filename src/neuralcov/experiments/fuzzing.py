@@ -15,8 +15,8 @@ from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.frechet import frechet_distance
 from neuralcov.experiments.panel import quiet
 from neuralcov.experiments.scales import Scale
-from neuralcov.experiments.settings import AnyCriterion, fuzz_settings, taught
-from neuralcov.experiments.subjects import image_panel, image_subject, path_panel
+from neuralcov.experiments.settings import fuzz_settings, named
+from neuralcov.experiments.subjects import calibrated, image_subject
 from neuralcov.experiments.workbench import Workbench, numbers_of
 from neuralcov.fuzz import Fuzzer
 from neuralcov.fuzz.campaign import Campaign
@@ -26,14 +26,14 @@ NAME = "fuzz"
 RANDOM = "random"
 _SHOWN = 8
 _FIRST = ("NLC", RANDOM, "LVC", "TKNP(50)", "NC(0)")
-# Campaigns of more than half a minute on a GPU; all others are repeated, from other seeds.
-_ONCE = ("MDSC(10)", "NPC(0.7)", "NLC(rule=all)")
+# Campaigns of more than half a minute on a GPU are run as often as there was time for; all others as the scale says.
+_FEWER = {"CC(10)": 4, "LSC(10)": 4, "DSC(0.1)": 4, "MDSC(10)": 1, "NPC(0.7)": 1, "NLC(rule=all)": 1}
 
 
 def plan(scale: Scale) -> list[Cell]:
     """A campaign for each criterion and a random one."""
     names = [RANDOM, *(criterion.name for criterion in fuzz_settings())]
-    runs = [(name, run) for name in names for run in range(1 if name in _ONCE else scale.runs)]
+    runs = [(name, run) for name in names for run in range(min(scale.runs, _FEWER.get(name, scale.runs)))]
     return [_cell(scale, name, run) for name, run in runs]
 
 
@@ -54,7 +54,7 @@ def campaign(bench: Workbench, network: str, criterion: str, run: int = 0) -> di
     """Faults, outputs, classes and entropy, and how natural the outputs look; from other seeds in every run."""
     subject, scale = image_subject(bench, network), bench.scale
     seeds = subject.test.take(bench.rows(len(subject.test), scale.fuzz_seeds, *numbers_of(29, run)))
-    guide = NC(0.0) if criterion == RANDOM else _calibrated(bench, network, criterion)
+    guide = NC(0.0) if criterion == RANDOM else calibrated(bench, network, named(fuzz_settings(), criterion))
     fuzzer = Fuzzer(
         Coverage(subject.model, [guide]),
         seeds.inputs,
@@ -81,12 +81,6 @@ def campaign(bench: Workbench, network: str, criterion: str, run: int = 0) -> di
         "natural": _natural(bench, done, seeds, run),
         "pictures": _pictures(done, seeds.levels),
     }
-
-
-def _calibrated(bench: Workbench, network: str, name: str) -> AnyCriterion:
-    wanted = next(criterion for criterion in fuzz_settings() if criterion.name == name)
-    panel = path_panel(bench, network) if "relevance" in wanted.needs else image_panel(bench, network)
-    return taught([wanted], panel.criteria)[0]
 
 
 def _natural(bench: Workbench, done: Campaign, seeds: zoo.Samples, run: int) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,7 @@ def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
         for name, content in folder.results()
         if experiment is None or experiment in planned[name]["experiments"]
     ]
-    machines = sorted({_machine(content) for content in made})
+    machines = _machines(made)
     seeds = sorted({content["seed"] for content in made})
     trial = f", sizes divided by {scale.divided}: a trial, not a result" if scale.divided > 1 else ""
     notes = [f"Scale `{scale.name}`{trial}. {'; '.join(machines)}. Seed {', '.join(map(str, seeds))}."]
@@ -111,8 +112,13 @@ def _share(runs: Sequence[float]) -> str:
     return f"{min(runs):.2%}" + (f" to {max(runs):.2%}" if max(runs) > min(runs) else "")
 
 
-def _machine(content: dict[str, Any]) -> str:
-    machine = content["machine"]
+def _machines(cells: Iterable[dict[str, Any]]) -> list[str]:
+    """What the cells were made on; of several machines each with its number of cells."""
+    counted = Counter(_machine(content["machine"]) for content in cells)
+    return [name if len(counted) == 1 else f"{name} ({count} of the cells)" for name, count in counted.most_common()]
+
+
+def _machine(machine: dict[str, Any]) -> str:
     known = [f"{what} {machine[what]}" for what in ("torch", "python", "neuralcov", "foolbox") if machine[what]]
     return ", ".join([machine["device"], *known])
 
@@ -149,7 +155,7 @@ def _content(folder: CellFolder, found: Sequence[Comparison], standings: Sequenc
     scale, planned = folder.plan()
     return {
         "scale": scale.to_json(),
-        "machines": sorted({_machine(content) for _, content in folder.results()}),
+        "machines": _machines(content for _, content in folder.results()),
         "ranking": [standing.to_json() for standing in standings],
         "comparisons": [
             {**comparison.to_json(), "paper": {name: tables.paper_right(comparison, name) for name in comparison.runs}}

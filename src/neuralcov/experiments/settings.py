@@ -68,6 +68,11 @@ def path_settings() -> list[AnyCriterion]:
     return [NPC(), NPC(clusters=1)]
 
 
+def named(settings: Sequence[AnyCriterion], name: str) -> AnyCriterion:
+    """The setting of that name."""
+    return next(criterion for criterion in settings if criterion.name == name)
+
+
 def representatives(settings: Sequence[AnyCriterion]) -> list[AnyCriterion]:
     """The first setting of each criterion: what one of them learns, the others can use."""
     first: dict[type[AnyCriterion], AnyCriterion] = {}

@@ -13,9 +13,10 @@ from torch import nn
 from neuralcov import zoo
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import DataError
+from neuralcov.coverage import Coverage
 from neuralcov.experiments.attacks import CW_CONSTANT, LEAST_CHANGE, Attacked, attack, kept_prediction
-from neuralcov.experiments.panel import Panel
-from neuralcov.experiments.settings import path_settings, table_settings
+from neuralcov.experiments.panel import Panel, quiet
+from neuralcov.experiments.settings import AnyCriterion, path_settings, single_settings, table_settings, taught
 from neuralcov.experiments.workbench import Workbench, numbers_of
 from neuralcov.zoo.cache import cache_folder
 
@@ -90,6 +91,27 @@ def path_panel(bench: Workbench, network: str) -> Panel:
         return Panel.calibrated(subject.model, path_settings(), part.batches(min(bench.scale.batch, 500)))
 
     return bench.once(("paths", network), make)
+
+
+def calibrated(bench: Workbench, network: str, wanted: AnyCriterion) -> AnyCriterion:
+    """One criterion as the training data taught it.
+
+    It learns beside those that learn the same, in one pass over the data. The panel would do as well, but all its
+    settings also measure the training data, which takes seconds on a GPU and an hour on a CPU.
+    """
+    if not wanted.learns:
+        return wanted
+    if "relevance" in wanted.needs:
+        return taught([wanted], path_panel(bench, network).criteria)[0]
+    subject = image_subject(bench, network)
+
+    def learn() -> tuple[AnyCriterion, ...]:
+        learner = Coverage(subject.model, [other for other in single_settings() if other.learns == wanted.learns])
+        with quiet():
+            learner.calibrate(subject.train.batches(bench.scale.batch), progress=False)
+        return learner.criteria
+
+    return taught([wanted], bench.prepare(("learnt", network, wanted.learns), learn))[0]
 
 
 def activations_of_test(bench: Workbench, network: str) -> Activations:

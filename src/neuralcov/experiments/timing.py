@@ -11,8 +11,8 @@ from neuralcov.coverage import Coverage
 from neuralcov.experiments.cells import Cell
 from neuralcov.experiments.panel import quiet
 from neuralcov.experiments.scales import Scale
-from neuralcov.experiments.settings import AnyCriterion, single_settings, taught
-from neuralcov.experiments.subjects import image_panel, image_subject, path_panel
+from neuralcov.experiments.settings import AnyCriterion, named, single_settings
+from neuralcov.experiments.subjects import calibrated, image_subject
 from neuralcov.experiments.workbench import Workbench
 from neuralcov.zoo.samples import Samples
 
@@ -43,7 +43,7 @@ def seconds_of(bench: Workbench, network: str, criterion: str) -> dict[str, Any]
     """Seconds for the inputs by batch size, one per run; values are read once at the end of each."""
     subject, scale = image_subject(bench, network), bench.scale
     inputs = subject.test.take(slice(0, scale.time_inputs))
-    found = None if criterion == PLAIN else _calibrated(bench, network, criterion)
+    found = None if criterion == PLAIN else calibrated(bench, network, named(single_settings(), criterion))
     seconds: dict[str, list[float]] = {}
     for size in scale.time_batches:
         _once(bench, subject.model, found, inputs.take(slice(0, 2 * size)), size)
@@ -68,9 +68,3 @@ def _once(bench: Workbench, model: Any, criterion: AnyCriterion | None, inputs: 
             coverage.values()
     bench.wait()
     return time.perf_counter() - started
-
-
-def _calibrated(bench: Workbench, network: str, name: str) -> AnyCriterion:
-    wanted = next(criterion for criterion in single_settings() if criterion.name == name)
-    panel = path_panel(bench, network) if "relevance" in wanted.needs else image_panel(bench, network)
-    return taught([wanted], panel.criteria)[0]
