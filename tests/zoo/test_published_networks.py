@@ -4,6 +4,7 @@ import warnings
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch.nn import functional
 
 from neuralcov import zoo
@@ -45,6 +46,23 @@ def test_inception_missing_or_damaged(tmp_path, empty_cache):
         zoo.inception(tmp_path)
     (tmp_path / "default_1.pt").write_bytes(b"PK nothing")
     with pytest.raises(DataError, match="not a TorchScript file, or cut short"):
+        zoo.inception(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ({"conv.weight": torch.zeros(32, 3, 3, 3)}, "layer 'conv' has weight, expected weight, beta, mean and var"),
+        (
+            {"fc.weight": torch.zeros(2, 3, 1, 1), **{f"fc.{part}": torch.ones(2) for part in ("beta", "mean", "var")}},
+            "Error",
+        ),
+    ],
+    ids=["part missing", "other layers"],
+)
+def test_inception_refuses_other_weights(tmp_path, state, expected):
+    save_file(state, tmp_path / "inception.safetensors")
+    with pytest.raises(DataError, match=f"these are not the weights of Inception: {expected}"):
         zoo.inception(tmp_path)
 
 

@@ -107,7 +107,8 @@ def _natural(bench: Workbench, done: Campaign, seeds: zoo.Samples, run: int) -> 
 
 @torch.no_grad()
 def _features(net: zoo.Inception, images: Tensor, levels: int) -> Tensor:
-    parts = torch.split(images, 500)
+    # A CPU is faster with maps that fit its caches.
+    parts = torch.split(images, 10 if images.device.type == "cpu" else 500)
     return torch.cat([net.of_pixels(p.float() / levels if p.dtype == torch.uint8 else p).double() for p in parts])
 
 

@@ -1,12 +1,13 @@
 """Inception v3 (Szegedy et al., 2016) without its last layer: the features behind FID and Inception scores.
 
 The published weights are those of 2015, whose network differs from later ones in leaving padding out of averages
-and in a max-pool in the last block. Parameters are named as in the file that carries them.
+and in a max-pool in the last block. Layers are named as in the file that carries them.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from neuralcov.zoo.cache import require
 SIDE = 299
 FEATURES = 2048
 _PREFIX = "net.layers."
+_EPSILON = 1e-3
 
 
 def inception(folder: Path | None = None) -> Inception:
@@ -37,10 +39,26 @@ def inception(folder: Path | None = None) -> Inception:
     state = load_file(plain) if plain.is_file() else _state_of_script(script)
     network = Inception()
     try:
-        network.load_state_dict({name.removeprefix(_PREFIX): value.float() for name, value in state.items()})
+        network.load_state_dict(_folded({name.removeprefix(_PREFIX): value for name, value in state.items()}))
     except RuntimeError as error:
         raise DataError(f"{place}: these are not the weights of Inception: {str(error).splitlines()[0]}") from error
     return network.eval().requires_grad_(False)
+
+
+def _folded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convolutions with the batch normalisation that follows them multiplied in, since its statistics are fixed."""
+    layers: dict[str, dict[str, Tensor]] = {}
+    for name, value in state.items():
+        layer, _, part = name.rpartition(".")
+        layers.setdefault(layer, {})[part] = value.double()
+    folded = {}
+    for layer, parts in layers.items():
+        if set(parts) != {"weight", "beta", "mean", "var"}:
+            raise RuntimeError(f"layer {layer!r} has {', '.join(parts)}, expected weight, beta, mean and var")
+        factor = (parts["var"] + _EPSILON).rsqrt()
+        folded[f"{layer}.weight"] = (parts["weight"] * factor[:, None, None, None]).float()
+        folded[f"{layer}.bias"] = (parts["beta"] - parts["mean"] * factor).float()
+    return folded
 
 
 def _state_of_script(path: Path) -> dict[str, Tensor]:
@@ -100,25 +118,17 @@ class Inception(nn.Module):
 
 
 class _Conv(nn.Conv2d):
-    """Convolution, batch normalisation with fixed statistics, ReLU; padded to keep the size unless told otherwise."""
-
-    beta: Tensor
-    mean: Tensor
-    var: Tensor
+    """Convolution and ReLU; padded to keep the size unless told otherwise."""
 
     def __init__(
         self, channels: int, width: int, kernel: int | tuple[int, int], stride: int = 1, padding: int | None = None
     ) -> None:
         height, breadth = kernel if isinstance(kernel, tuple) else (kernel, kernel)
         around = (height // 2, breadth // 2) if padding is None else (padding, padding)
-        super().__init__(channels, width, (height, breadth), stride, around, bias=False)
-        self.register_buffer("beta", torch.zeros(width))
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("var", torch.ones(width))
+        super().__init__(channels, width, (height, breadth), stride, around)
 
     def forward(self, input: Tensor) -> Tensor:
-        maps = super().forward(input)
-        return functional.relu(functional.batch_norm(maps, self.mean, self.var, None, self.beta, eps=1e-3))
+        return functional.relu(super().forward(input), inplace=True)
 
 
 class _Branches(nn.Module):
