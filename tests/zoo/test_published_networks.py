@@ -49,6 +49,30 @@ def test_inception_missing_or_damaged(tmp_path, empty_cache):
         zoo.inception(tmp_path)
 
 
+def test_inception_normalises_after_every_convolution(tmp_path):
+    generator = torch.Generator().manual_seed(0)
+    state = {}
+    for name, layer in zoo.Inception().named_modules():
+        if isinstance(layer, torch.nn.Conv2d):
+            width = len(layer.weight)
+            state |= {
+                f"{name}.weight": torch.randn(layer.weight.shape, generator=generator).half(),
+                f"{name}.beta": torch.randn(width, generator=generator),
+                f"{name}.mean": torch.randn(width, generator=generator),
+                # Small enough for the constant added to it to count.
+                f"{name}.var": torch.rand(width, generator=generator) / 100,
+            }
+    save_file(state, tmp_path / "inception.safetensors")
+    name = "mixed_4.tower.conv_1"
+    layer = zoo.inception(tmp_path).get_submodule(name)
+    maps = torch.randn(2, layer.in_channels, 9, 9, generator=generator)
+    plain = functional.conv2d(maps, state[f"{name}.weight"].float(), padding=layer.padding)
+    normal = functional.batch_norm(
+        plain, state[f"{name}.mean"], state[f"{name}.var"], bias=state[f"{name}.beta"], eps=1e-3
+    )
+    torch.testing.assert_close(layer(maps), normal.relu(), rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("state", "expected"),
     [

@@ -26,7 +26,7 @@ NAME = "fuzz"
 RANDOM = "random"
 _SHOWN = 8
 _FIRST = ("NLC", RANDOM, "LVC", "TKNP(50)", "NC(0)")
-# Campaigns of much more than half a minute on a GPU; all others are repeated, from other seeds.
+# Campaigns of 40 s and more on a GPU that end with few outputs; all others are repeated, from other seeds.
 _ONCE = ("MDSC(10)", "NPC(0.7)", "NLC(rule=all)")
 
 

@@ -175,7 +175,7 @@ FULL = Scale(
     time_runs=5,
     fuzz_seeds=1_000,
     fuzz_iterations=10_000,
-    # None is cut off: on a GPU the longest takes a minute and a half, on two cores most of an hour.
+    # Room for slower machines: on a GPU the longest took a minute and a half.
     fuzz_seconds=3600.0,
     fuzz_wave=1000,
     path_training=20_000,

@@ -97,7 +97,7 @@ def calibrated(bench: Workbench, network: str, wanted: AnyCriterion) -> AnyCrite
     """One criterion as the training data taught it.
 
     It learns beside those that learn the same, in one pass over the data. The panel would do as well, but all its
-    settings also measure the training data, which takes seconds on a GPU and an hour on a CPU.
+    settings also measure the training data, for which a single criterion has no use.
     """
     if not wanted.learns:
         return wanted

@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from neuralcov.core.errors import DataError, InputError
 from neuralcov.zoo.cache import require
@@ -51,13 +52,14 @@ def _folded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for name, value in state.items():
         layer, _, part = name.rpartition(".")
         layers.setdefault(layer, {})[part] = value.double()
-    folded = {}
+    folded: dict[str, Tensor] = {}
     for layer, parts in layers.items():
         if set(parts) != {"weight", "beta", "mean", "var"}:
             raise RuntimeError(f"layer {layer!r} has {', '.join(parts)}, expected weight, beta, mean and var")
-        factor = (parts["var"] + _EPSILON).rsqrt()
-        folded[f"{layer}.weight"] = (parts["weight"] * factor[:, None, None, None]).float()
-        folded[f"{layer}.bias"] = (parts["beta"] - parts["mean"] * factor).float()
+        weight, bias = fuse_conv_bn_weights(
+            parts["weight"], None, parts["mean"], parts["var"], _EPSILON, None, parts["beta"]
+        )
+        folded |= {f"{layer}.weight": weight.float(), f"{layer}.bias": bias.float()}
     return folded
 
 
@@ -102,7 +104,7 @@ class Inception(nn.Module):
         """Features of images of exactly 299×299 pixels; :meth:`of_pixels` takes any size."""
         if images.dim() != 4 or images.shape[1:] != self.input_shape:
             raise InputError(f"images of shape {tuple(images.shape)}: expected (batch, 3, {SIDE}, {SIDE})")
-        # On a CPU all of it is 1.6 times as fast with the channels of a pixel side by side.
+        # On a CPU all of it is 1.3 to 1.6 times as fast with the channels of a pixel side by side.
         images = images.contiguous(memory_format=torch.channels_last)
         maps = functional.max_pool2d(self.conv_2(self.conv_1(self.conv(images))), 3, 2)
         maps = functional.max_pool2d(self.conv_4(self.conv_3(maps)), 3, 2)
