@@ -104,7 +104,7 @@ class Inception(nn.Module):
         """Features of images of exactly 299×299 pixels; :meth:`of_pixels` takes any size."""
         if images.dim() != 4 or images.shape[1:] != self.input_shape:
             raise InputError(f"images of shape {tuple(images.shape)}: expected (batch, 3, {SIDE}, {SIDE})")
-        # On a CPU all of it is 1.3 to 1.6 times as fast with the channels of a pixel side by side.
+        # With the channels of a pixel side by side it is 1.3 to 1.6 times as fast on a CPU, 1.13 times on an H200.
         images = images.contiguous(memory_format=torch.channels_last)
         maps = functional.max_pool2d(self.conv_2(self.conv_1(self.conv(images))), 3, 2)
         maps = functional.max_pool2d(self.conv_4(self.conv_3(maps)), 3, 2)
