@@ -47,6 +47,20 @@ def test_ranking_counts_all_settings_and_puts_those_judged_seldom_last():
     assert str(Score()) == "–"
 
 
+def test_ranking_says_how_often_a_single_run_would_be_right():
+    found = [
+        # Right by the means, (10, 4, 1), though by one run of two only.
+        comparison({"NLC": [[2.0, 6.0, 1.0], [18.0, 2.0, 1.0]]}),
+        comparison({"NLC": [[3.0, 2.0, 1.0]] * 5}),
+        comparison({"NLC": [[1.0, 2.0, 3.0]]}),
+    ]
+    standing = ranking(found, {})[0]
+    assert str(standing.total) == "2/3"
+    assert standing.share_once == pytest.approx((0.5 + 1 + 0) / 3)
+    assert "| NLC | 2/3 | 67% | 50% |" in tables.ranking_table([standing])
+    assert standing.to_json()["share once"] == standing.share_once
+
+
 def test_every_setting_belongs_to_a_ranked_criterion():
     assert {family(name) for name in ("LSC(10, by=label)", "NLC(rule=all)", "NPC(0.7)", "SS")} == {
         "LSC",

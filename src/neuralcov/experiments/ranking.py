@@ -38,11 +38,14 @@ class Score:
 class Standing:
     """One criterion with all its settings.
 
-    ``cost`` is how many times as long measuring takes as running the model, ``None`` where it was not timed.
+    ``once`` is how many of the orders in ``total`` one run gets right on average, each order counting once however
+    often it was run. ``cost`` is how many times as long measuring takes as running the model, ``None`` where it was
+    not timed.
     """
 
     criterion: str
     total: Score = field(default_factory=Score)
+    once: float = 0.0
     pairs: Score = field(default_factory=Score)
     by_part: dict[str, Score] = field(default_factory=dict)
     by_setting: dict[str, Score] = field(default_factory=dict)
@@ -52,6 +55,11 @@ class Standing:
     def orders(self) -> int:
         """How many orders the setting that was judged most often was judged on."""
         return max((score.judged for score in self.by_setting.values()), default=0)
+
+    @property
+    def share_once(self) -> float:
+        """The share of orders that a single run gets right on average."""
+        return self.once / self.total.judged if self.total.judged else 0.0
 
     @property
     def balanced(self) -> float:
@@ -65,7 +73,8 @@ class Standing:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
-        return {**asdict(self), "share": self.total.share, "balanced": self.balanced, "best": self.best}
+        shares = {"share": self.total.share, "share once": self.share_once, "balanced": self.balanced}
+        return {**asdict(self), **shares, "best": self.best}
 
 
 def ranking(found: Sequence[Comparison], costs: dict[str, float]) -> list[Standing]:
@@ -75,6 +84,7 @@ def ranking(found: Sequence[Comparison], costs: dict[str, float]) -> list[Standi
         for setting in comparison.runs:
             standing = standings[family(setting)]
             right = comparison.right(setting)
+            standing.once += comparison.runs_right(setting) / len(comparison.runs[setting])
             for pair in comparison.pairs(setting):
                 standing.pairs.add(pair)
             for score in (

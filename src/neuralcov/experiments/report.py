@@ -68,9 +68,9 @@ def _index(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[
         f"{sum(len(c.runs) for c in found)} verdicts on {len(found)} ground-truth orders. An order counts as right if "
         "the means over runs fall strictly along it. Criteria are ranked by the share of orders they get right, all "
         "their settings together; those judged on less than half as many stand last, since theirs is not the same "
-        "question. The mean over experiments gives each row of the second table the same weight. Pairs are any two "
-        "suites of an order. x1 is the beginning of x10: criteria which never fall have that part of an order for "
-        "nothing.",
+        "question. The share in one run is what a single run gets right on average. The mean over experiments gives "
+        "each row of the second table the same weight. Pairs are any two suites of an order. x1 is the beginning of "
+        "x10: criteria which never fall have that part of an order for nothing.",
         tables.ranking_table(standings),
         "By experiment and way of measuring:",
         tables.parts_table([standing for standing in standings if standing.total.judged]),

@@ -166,7 +166,7 @@ def _expected(comparison: Comparison) -> str:
 
 def ranking_table(standings: Sequence[Standing]) -> str:
     """The criteria, most orders right first."""
-    shares = ["orders right", "share", "mean over experiments", "pairs right"]
+    shares = ["orders right", "share", "share in one run", "mean over experiments", "pairs right"]
     header = ["criterion", *shares, "cost, × forward pass", "best setting"]
     rows = []
     for standing in standings:
@@ -176,6 +176,7 @@ def ranking_table(standings: Sequence[Standing]) -> str:
                 standing.criterion,
                 str(standing.total),
                 f"{standing.total.share:.0%}" if standing.total.judged else "–",
+                f"{standing.share_once:.0%}" if standing.total.judged else "–",
                 f"{standing.balanced:.0%}" if standing.total.judged else "–",
                 f"{standing.pairs.share:.0%}" if standing.pairs.judged else "–",
                 "–" if standing.cost is None else f"{standing.cost:.2f}",
