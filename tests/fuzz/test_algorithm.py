@@ -194,5 +194,6 @@ def test_the_end_by_faults_and_by_time(net, digits):
     assert len(campaign.faults) >= 3
     seconds = campaign.stats.seconds
     later = fuzzer.run(seconds=seconds + 0.2)
-    assert seconds + 0.2 <= later.stats.seconds < seconds + 5
+    # Stats are rounded to milliseconds; the sum of two such numbers need not be one of them.
+    assert round(seconds + 0.2, 3) <= later.stats.seconds < seconds + 60
     assert later.outputs > campaign.outputs

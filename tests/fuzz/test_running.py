@@ -92,7 +92,7 @@ def test_a_model_that_hangs_is_interrupted():
 
     started = time.monotonic()
     _, failures = in_halves(function, 8, 8, 0.05, CPU)
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < 20
     assert list(failures) == [5]
     assert failures[5].timed_out
 
