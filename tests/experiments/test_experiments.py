@@ -1,6 +1,7 @@
 """Every experiment from plan to report at the smallest size, by the command a user gives."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -175,6 +176,16 @@ def test_report_writes_pages_json_and_plots(everything):
     assert campaigns[0][3] == "2"
     assert " ± " in campaigns[0][2]
     assert "faults.digits.PGD 100.00%" in (folder.path / "faults.md").read_text()
+
+
+def test_committed_results_are_what_their_cells_say(tmp_path):
+    committed = Path(__file__).parents[2] / "docs" / "results"
+    for name in ("cells", "plan.json"):
+        (tmp_path / name).symlink_to(committed / name)
+    written = [path for path in write_report(CellFolder(tmp_path)) if path.suffix != ".png"]
+    assert len(written) >= 11
+    for path in written:
+        assert path.read_text() == (committed / path.name).read_text(), path.name
 
 
 def test_report_lists_what_failed_and_what_was_not_run(everything, tmp_path):

@@ -74,9 +74,9 @@ def _relative(change: float, before: float) -> float:
 
 def perturbations(cells: Mapping[str, Any]) -> Any:
     """Images, what was added to them, and what came of it."""
-    if "figures.perturbations" not in cells:
+    rows = cells["figures.perturbations"]["result"]["pictures"] if "figures.perturbations" in cells else {}
+    if not rows:
         return None
-    rows = cells["figures.perturbations"]["result"]["pictures"]
     columns = len(next(iter(rows.values())))
     figure, axes = subplots(1.1 * columns + 1.5, 1.15 * len(rows), columns, len(rows))
     for row, (name, images) in enumerate(rows.items()):
