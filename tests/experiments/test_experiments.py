@@ -117,8 +117,13 @@ def test_path_coverage_takes_part_where_its_cost_allows(everything, tiny):
     equal = [c for c in judged if c.basis == EQUAL]
     assert len(equal) == 6
     assert all(len(c.runs["NPC(0.7)"]) == tiny.draws for c in equal)
+    again = result(everything, "diversity-image.digits.paths.run1")["suites"]
+    for suite in ("x1 normalised 0.1", "PGD", "AP PGD"):
+        assert again[suite] != suites[suite]
+    assert again["test"] == suites["test"]
     on_test = next(c for c in judged if (c.experiment, c.basis) == ("faults-test", ALONE))
-    assert on_test.runs["NPC(0.7)"][0][0] == suites["PGD test"][-1]["own"]["NPC(0.7)"]
+    expected = [[run[suite][-1]["own"]["NPC(0.7)"] for suite in ("PGD test", "test")] for run in (suites, again)]
+    assert on_test.runs["NPC(0.7)"] == expected
 
 
 def test_density_is_felt_by_criteria_on_distributions(everything):

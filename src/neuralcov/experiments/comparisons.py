@@ -176,21 +176,22 @@ def _equal(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterato
 
 
 def _paths(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
+    grouped: dict[str, list[Mapping[str, Any]]] = {}
     for name, result in results.items():
-        if not name.endswith(".paths"):
-            continue
-        network = parameters[name]["network"]
-        run = {suite: _reading(result, suite) for suite in result["suites"]}
+        if name.partition(".run")[0].endswith(".paths"):
+            run = {suite: _reading(result, suite) for suite in result["suites"]}
+            grouped.setdefault(parameters[name]["network"], []).append(run)
+    for network, runs in grouped.items():
         for basis in (ON_TOP, ALONE):
-            for suite in (suite for suite in run if suite.startswith("x1 ")):
+            for suite in (suite for suite in runs[0] if suite.startswith("x1 ")):
                 _, unit, noise = suite.split()
-                plain = {"test": run["test"], "x1": run[suite]}
+                plain = [{"test": run["test"], "x1": run[suite]} for run in runs]
                 label = f"noise ±{noise}, {unit} units, x1 only"
-                yield _compare("diversity-image", network, label, basis, ("test", "x1"), [plain])
-            yield _compare("faults", network, "PGD", basis, ("PGD", "test"), [run])
-            on_test = {"PGD": run["PGD test"], "test": run["test"]}
-            yield _compare("faults-test", network, "PGD", basis, ("PGD", "test"), [on_test])
-            yield _compare("perturbations", network, "PGD", basis, ("test", "AP PGD", NOTHING), [run])
+                yield _compare("diversity-image", network, label, basis, ("test", "x1"), plain)
+            yield _compare("faults", network, "PGD", basis, ("PGD", "test"), runs)
+            on_test = [{"PGD": run["PGD test"], "test": run["test"]} for run in runs]
+            yield _compare("faults-test", network, "PGD", basis, ("PGD", "test"), on_test)
+            yield _compare("perturbations", network, "PGD", basis, ("test", "AP PGD", NOTHING), runs)
 
 
 def _paper_batches(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
