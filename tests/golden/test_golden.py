@@ -1,0 +1,101 @@
+"""Files that earlier versions wrote load for ever and give what they gave then."""
+
+import json
+import shutil
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import neuralcov as nc
+from tests.golden import subjects
+
+FOLDERS = sorted(path for path in Path(__file__).parent.iterdir() if path.name.startswith("schema-"))
+CASES = [(folder, name) for folder in FOLDERS for name in subjects.settings()]
+
+
+def expected(folder):
+    return json.loads((folder / "expected.json").read_text())
+
+
+def batches(folder):
+    stored = np.load(folder / "data.npz")
+    names = {key.partition("/")[0] for key in stored.files}
+    parts = {
+        name: {key.partition("/")[2]: stored[key] for key in stored.files if key.startswith(f"{name}/")}
+        for name in names
+    }
+    return {name: subjects.activations(part) for name, part in parts.items()}
+
+
+@pytest.fixture(autouse=True)
+def _quiet():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", nc.CoverageWarning)
+        yield
+
+
+def test_there_are_golden_files():
+    assert FOLDERS
+
+
+@pytest.mark.parametrize(("folder", "name"), CASES, ids=[f"{folder.name}-{name}" for folder, name in CASES])
+def test_a_state_gives_what_it_gave(folder, name):
+    then = expected(folder)["states"][name]
+    coverage = nc.Coverage.load(folder / f"{name}.ncov")
+    assert coverage.values() == {then["name"]: pytest.approx(then["value"], rel=1e-12)}
+    rows = [row.values[then["name"]] for row in coverage.by_layer()]
+    assert rows == [None if value is None else pytest.approx(value, rel=1e-12) for value in then["by_layer"]]
+    assert coverage.calibration_ids()[then["name"]] == then["calibration"]
+
+
+@pytest.mark.parametrize(("folder", "name"), CASES, ids=[f"{folder.name}-{name}" for folder, name in CASES])
+def test_a_state_goes_on_with_its_calibration(folder, name):
+    then, data = expected(folder)["states"][name], batches(folder)
+    learns = subjects.settings()[name].learns
+    coverage = nc.Coverage.load(folder / f"{name}.ncov", calibration=folder / "training.ncal" if learns else None)
+    gain = coverage.gain(activations=data["candidates"])[then["name"]]
+    assert gain.tolist() == pytest.approx(then["gain"], rel=1e-9, abs=1e-12)
+    if then["scores"]:
+        scores = coverage.scores(activations=data["candidates"])[then["name"]]
+        assert scores.tolist() == pytest.approx(then["scores"], rel=1e-9)
+    coverage.update(activations=data["candidates"])
+    assert coverage.values()[then["name"]] == pytest.approx(then["after"], rel=1e-12)
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_calibration_serves_every_criterion(folder):
+    data = batches(folder)
+    for name, criterion in subjects.settings().items():
+        coverage = nc.Coverage.of_layers(subjects.WIDTHS, [criterion])
+        if criterion.learns:
+            coverage.calibrate(folder / "training.ncal")
+        for rows in (slice(0, 10), slice(10, 24)):
+            coverage.update(activations=data["suite"].take(rows))
+        value = expected(folder)["states"][name]["value"]
+        assert coverage.values()[criterion.name] == pytest.approx(value, rel=1e-9), name
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_state_goes_on_with_its_model(folder):
+    then = expected(folder)["model"]
+    coverage = nc.Coverage.load(folder / "model.ncov", subjects.Classifier())
+    assert coverage.values() == pytest.approx(then["before"], rel=1e-9)
+    coverage.update(subjects.pictures()[12:].float() / 255)
+    assert coverage.values() == pytest.approx(then["after"], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["images", "texts"])
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_a_campaign_goes_on(folder, name, tmp_path):
+    then = expected(folder)[name]
+    shutil.copytree(folder / name, tmp_path / name)
+    build = subjects.image_fuzzer if name == "images" else subjects.text_fuzzer
+    found = build(tmp_path / name).resume(iterations=40, progress=False)
+    assert (found.outputs, len(found.faults)) == (then["outputs"], then["faults"])
+    assert found.values == pytest.approx(then["values"], rel=1e-6)
+    on = build(tmp_path / name).resume(iterations=60, progress=False)
+    assert on.iterations == 60
+    assert torch.equal(on.inputs[: found.outputs], found.inputs)
