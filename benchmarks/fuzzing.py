@@ -173,13 +173,13 @@ class Subject:
 
 def rate(subject: Subject, row: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
     """Candidates judged per second in the course of a campaign, the first waves left out."""
-    fuzzer = subject.fuzzer(row["criterion"], options, wave=row["wave"], refresh=row["refresh"])
+    fuzzer = subject.fuzzer(row["criterion"], options, wave=row["wave"])
     with quiet():
         warm = fuzzer.run(seconds=options.warm_seconds).stats
         after = fuzzer.run(seconds=warm.seconds + options.rate_seconds).stats
     seconds = after.seconds - warm.seconds
     return {
-        **{name: row[name] for name in ("wave", "refresh")},
+        "wave": row["wave"],
         "seconds": seconds,
         "waves": after.waves - warm.waves,
         "judged": after.judged - warm.judged,
@@ -267,13 +267,13 @@ def _draw(fuzzer: nc.Fuzzer, found: Campaign, path: Path, seeds: Tensor) -> None
 
 def _rates(options: argparse.Namespace) -> list[dict[str, Any]]:
     once_per_wave = [
-        {"row": f"{text.upper()}, waves of {wave}", "criterion": text, "wave": wave, "refresh": None}
+        {"row": f"{text.split(':')[0].upper()}, waves of {wave}", "criterion": text, "wave": wave}
         for wave in options.rate_waves
-        for text in ("nlc", "lvc")
+        for text in ("nlc", f"lvc:refresh={wave}")
     ]
     # A wave ends only when all of it is admitted, and here every admission factorises all layers again.
     wave = options.exact_wave
-    return [*once_per_wave, {"row": "LVC refresh=1", "criterion": "lvc", "wave": wave, "refresh": 1}]
+    return [*once_per_wave, {"row": "LVC refresh=1", "criterion": "lvc", "wave": wave}]
 
 
 def load_images(path: Path) -> Tensor:

@@ -303,7 +303,6 @@ class Coverage:
         predictions: Any = None,
         lengths: Any = None,
         min_gain: float = 0.0,
-        refresh: int | None = None,
     ) -> Tensor:
         """Take inputs in order, each only if some criterion gains by it, judged on the state it meets.
 
@@ -314,13 +313,12 @@ class Coverage:
             predictions: see there.
             lengths: see there.
             min_gain: what the gain must exceed.
-            refresh: for LVC, how many admissions one factorisation serves; ``None``: the whole batch, 1: exact.
 
         Returns:
             Which inputs were taken, ``(batch,)``.
         """
         batch = self._batch(inputs, labels, activations, predictions, lengths)
-        return self._ledger.admit(batch, min_gain=min_gain, refresh=refresh)
+        return self._ledger.admit(batch, min_gain=min_gain)
 
     def run(
         self, inputs: Any, labels: Any = None, *, lengths: Any = None, predictions: bool = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -121,12 +121,7 @@ class Recorder:
     def _replay(self, recording: _Recording, batch: Batch) -> None:
         ledger, outputs = self._ledger, recording.outputs
         # Another object than the recorded one, which remembers what was computed for the batch it was made with.
-        seen = Activations(
-            outputs.layers,
-            labels=None if batch.labels is None else batch.labels.to(outputs.device),
-            predictions=outputs.predictions,
-            present=outputs.present,
-        )
+        seen = replace(outputs, labels=None if batch.labels is None else batch.labels.to(outputs.device))
         ledger.check(seen)
         before = ledger.states
         for index, home in self._homes.items():

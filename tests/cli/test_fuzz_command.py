@@ -212,7 +212,7 @@ def test_other_ways_to_start(run, weights, tmp_path):
     code, out, err = run(
         *base, "-o", tmp_path / "a", "-c", "lvc", "-c", "nc:0.9", "--calibrate", "zoo:digits", "--wave", 8,
         "--mutations", "contrast,rotation", "--schedule", "fresh", "--against", "zoo:digits",
-        "--against-weights", weights, "--refresh", 1, "--no-shrink",
+        "--against-weights", weights, "--no-shrink",
     )  # fmt: skip
     assert code == 0, err
     assert "coverage LVC" in out

@@ -5,7 +5,7 @@ import torch
 
 import neuralcov as nc
 from neuralcov.criteria import ALL
-from neuralcov.experiments.panel import Panel, joined, slices
+from neuralcov.experiments.panel import Panel, slices
 from neuralcov.experiments.settings import fuzz_settings, single_settings, table_settings
 from neuralcov.experiments.subjects import PATH_ROWS, activations_of_test, calibrated, image_panel, image_subject
 
@@ -87,7 +87,7 @@ def test_marks_are_read_on_the_way(subject):
 
 def test_parts_of_activations_are_the_same_inputs(bench):
     suite = activations_of_test(bench, "digits")
-    again = joined(list(slices(suite, 50)))
+    again = nc.Activations.cat(list(slices(suite, 50)))
     assert again.size == suite.size == 120
     assert all(torch.equal(again.layers[name], suite.layers[name]) for name in suite.layers)
     assert torch.equal(again.predictions, suite.predictions)

@@ -81,7 +81,7 @@ def one_by_one(coverage, wave, min_gain):
 )
 def test_candidates_of_a_wave_are_judged_on_the_state_they_meet(net, digits, criteria, min_gain):
     few = digits.take(slice(0, 12))
-    fuzzer = fuzzer_of(net, few, criteria, wave=24, min_gain=min_gain, refresh=1)
+    fuzzer = fuzzer_of(net, few, criteria, wave=24, min_gain=min_gain)
     fuzzer.run(iterations=0)
     plain = coverage_of(net, criteria)
     plain.update(few.inputs / 16)
@@ -102,7 +102,7 @@ def test_candidates_of_a_wave_are_judged_on_the_state_they_meet(net, digits, cri
 
 
 def test_one_factorisation_per_wave_judges_all_on_the_state_before_it(net, digits):
-    fuzzer = fuzzer_of(net, digits, [nc.LVC()], wave=24)
+    fuzzer = fuzzer_of(net, digits, [nc.LVC(refresh=24)], wave=24)
     fuzzer.run(iterations=0)
     engine = fuzzer._engine
     with fuzzer.coverage.tap():
@@ -115,7 +115,7 @@ def test_one_factorisation_per_wave_judges_all_on_the_state_before_it(net, digit
 
 @pytest.mark.parametrize("refresh", [1, 3])
 def test_refresh_counts_admissions(net, digits, refresh):
-    fuzzer = fuzzer_of(net, digits, [nc.LVC()], wave=24, refresh=refresh)
+    fuzzer = fuzzer_of(net, digits, [nc.LVC(refresh=refresh)], wave=24)
     fuzzer.run(iterations=0)
     plain = coverage_of(net, [nc.LVC()])
     plain.update(digits.inputs / 16)

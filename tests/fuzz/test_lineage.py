@@ -104,7 +104,6 @@ def test_the_usual_mutations_grow_with_the_picture():
         ({"seed": -1}, r"seed=-1: expected a number from 0 to 2\*\*63 - 1"),
         ({"min_gain": -0.1}, r"min_gain=-0\.1: expected a number of at least 0"),
         ({"min_gain": float("nan")}, "min_gain=nan: expected a number of at least 0"),
-        ({"refresh": 0}, "refresh=0: expected at least 1, or None for once per wave"),
         ({"guidance": "luck"}, "guidance='luck': expected 'coverage' or 'random'"),
         ({"time_limit": 0}, "time_limit=0: expected a number above 0"),
         ({"schedule": "old"}, "schedule='old': expected 'uniform' or 'fresh'"),

@@ -11,7 +11,7 @@ from torch import nn
 
 import neuralcov as nc
 from neuralcov.core.errors import CampaignError, InputError
-from neuralcov.fuzz.running import Runner, finite_rows, in_halves, joined, take_rows
+from neuralcov.fuzz.running import Runner, finite_rows, in_halves, take_rows
 from neuralcov.fuzz.space import Pixels
 from neuralcov.fuzz.timeouts import TimeUp, time_limit
 
@@ -116,7 +116,7 @@ def test_batches_joined_are_the_batch():
         coverage.run(inputs[:2], torch.arange(2), lengths=lengths[:2])[0],
         coverage.run(inputs[2:], torch.arange(2, 6))[0],  # no lengths: every step is present
     ]
-    together = joined(parts)
+    together = nc.Activations.cat(parts)
     assert together.labels.tolist() == list(range(6))
     for name, outputs in whole.layers.items():
         torch.testing.assert_close(together.layers[name], outputs)

@@ -67,7 +67,6 @@ def run(
     batch: Annotated[int, typer.Option(min=1, help="The most inputs per forward pass.")] = 1000,
     seed: Annotated[int, typer.Option(min=0, help="Of every random choice.")] = 0,
     min_gain: Annotated[float, typer.Option(help="What a gain must exceed.")] = 0.0,
-    refresh: Annotated[int | None, typer.Option(min=1, help="LVC: admissions per factorisation; 1 is exact.")] = None,
     schedule: Annotated[
         str, typer.Option(help="uniform, or fresh: rather seeds that have brought little.")
     ] = "uniform",
@@ -104,7 +103,6 @@ def run(
         batch=batch,
         seed=seed,
         min_gain=min_gain,
-        refresh=refresh,
         schedule=schedule,
         alpha=alpha,
         beta=beta,

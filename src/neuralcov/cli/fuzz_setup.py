@@ -50,7 +50,6 @@ class Order:
     batch: int = 1000
     seed: int = 0
     min_gain: float = 0.0
-    refresh: int | None = None
     schedule: str = "uniform"
     alpha: float = 0.2
     beta: float = 0.4
@@ -136,7 +135,6 @@ def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
         batch=order.batch,
         seed=order.seed,
         min_gain=order.min_gain,
-        refresh=order.refresh,
         schedule=order.schedule,
         alpha=order.alpha,
         beta=order.beta,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
+from neuralcov.core.digests import content_keys
 from neuralcov.core.layout import Layout, group_by_width
 from neuralcov.core.shapes import Bool, Float, Int
 
@@ -68,6 +69,7 @@ class Activations:
         predictions: ``(batch,)`` classes the model chose, where a criterion needs them.
         relevance: name → ``(batch, neurons)`` relevance for the predicted class, for NPC.
         present: name → ``(batch,)``, only for layers that some inputs lack (padded time steps).
+        keys: ``(batch, 2)`` content keys of the inputs, where the inputs are known; see :attr:`content_keys`.
 
     >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
     >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
@@ -79,6 +81,7 @@ class Activations:
     predictions: Int[Tensor, "_"] | None = None
     relevance: Mapping[str, Float[Tensor, "_ _"]] | None = None
     present: Mapping[str, Bool[Tensor, "_"]] = field(default_factory=dict)
+    keys: Int[Tensor, "_ 2"] | None = None
     _memo: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -122,6 +125,48 @@ class Activations:
 
         return self.memo("tally", count)
 
+    @property
+    def content_keys(self) -> Int[Tensor, "batch 2"]:
+        """128-bit keys of the inputs by their bytes, or by their activations where these are all there is.
+
+        Activations count as float32 numbers, so that the same numbers in float64 have the same key.
+        """
+        if self.keys is not None:
+            return self.keys
+        return self.memo("content keys", self._keys_of_activations)
+
+    def _keys_of_activations(self) -> Tensor:
+        # Adding zero makes -0.0 into +0.0, the same number.
+        return content_keys([outputs.to(self.device, torch.float32) + 0.0 for outputs in self.layers.values()])
+
+    @classmethod
+    def cat(cls, batches: Sequence[Activations]) -> Activations:
+        """Join batches of the same layers, in order; what some of them lack is left out."""
+        first, *rest = batches
+        if not rest:
+            return first
+
+        def rows(tensors: Sequence[Tensor | None]) -> Tensor | None:
+            there = [tensor for tensor in tensors if tensor is not None]
+            return torch.cat(there) if len(there) == len(tensors) else None
+
+        def rows_of(mappings: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
+            return {name: torch.cat([mapping[name] for mapping in mappings]) for name in mappings[0]}
+
+        def everywhere(batch: Activations, name: str) -> Tensor:
+            return torch.ones(batch.size, dtype=torch.bool, device=batch.layers[name].device)
+
+        relevance = [batch.relevance for batch in batches if batch.relevance is not None]
+        partial = [name for name in first.layers if any(name in batch.present for batch in batches)]
+        return cls(
+            layers=rows_of([batch.layers for batch in batches]),
+            labels=rows([batch.labels for batch in batches]),
+            predictions=rows([batch.predictions for batch in batches]),
+            relevance=rows_of(relevance) if len(relevance) == len(batches) else None,
+            present=rows_of([{name: b.present.get(name, everywhere(b, name)) for name in partial} for b in batches]),
+            keys=rows([batch.keys for batch in batches]),
+        )
+
     def take(self, rows: slice | Tensor) -> Activations:
         """The same activations for some of the inputs, by slice, mask or index."""
 
@@ -137,6 +182,7 @@ class Activations:
             predictions=None if self.predictions is None else pick(self.predictions),
             relevance=None if self.relevance is None else pick_all(self.relevance),
             present=pick_all(self.present),
+            keys=None if self.keys is None else pick(self.keys),
         )
         if "stacked" in self._memo and isinstance(rows, slice):
             part._memo["stacked"] = (tuple(s.take(rows) for s in self.stacks), self.finite[rows])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,10 @@ def as_activations(
         raise InputError(
             f"activations of type {type(source).__name__}: expected a mapping of layer to (batch, neurons)"
         )
-    return Activations(
-        layers=batch.layers,
+    return replace(
+        batch,
         labels=batch.labels if labels is None else _as_classes("labels", labels, batch),
         predictions=batch.predictions if predictions is None else _as_classes("predictions", predictions, batch),
-        relevance=batch.relevance,
-        present=batch.present,
     )
 
 
@@ -59,13 +58,7 @@ def arranged(batch: Activations, layout: Layout) -> Activations:
     _check_relevance(batch)
     if list(batch.layers) == list(layout):
         return batch
-    return Activations(
-        layers={name: batch.layers[name] for name in layout},
-        labels=batch.labels,
-        predictions=batch.predictions,
-        relevance=batch.relevance,
-        present=batch.present,
-    )
+    return replace(batch, layers={name: batch.layers[name] for name in layout})
 
 
 def _check_relevance(batch: Activations) -> None:

@@ -66,6 +66,16 @@ def counted(counts: Int[Tensor, "3"], taken: Bool[Tensor, "batch"]) -> Int[Tenso
     return added
 
 
+def resource(default: Any) -> Any:
+    """Declare a hyper-parameter that limits memory or time and leaves the value's meaning as it is."""
+    return field(default=default, kw_only=True, metadata={"resource": True})
+
+
+def is_resource(parameter: dataclasses.Field[Any]) -> bool:
+    """Return whether a hyper-parameter was declared by :func:`resource`."""
+    return bool(parameter.metadata.get("resource"))
+
+
 def widths_of(layout: Layout) -> tuple[int, ...]:
     """Neurons of each layer, as states keep them."""
     return tuple(layout.widths.values())
@@ -85,6 +95,8 @@ class Criterion(ABC, Generic[StateT]):
     fitted: Any = field(default=None, kw_only=True, repr=False)
 
     known: ClassVar[dict[str, type[Criterion[Any]]]] = {}
+    definition: ClassVar[int] = 1
+    """Number of the definition that values follow; raised when their meaning changes."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -93,9 +105,13 @@ class Criterion(ABC, Generic[StateT]):
 
     @property
     def name(self) -> str:
-        """Class, then the arguments that differ from their defaults, the first positional one always."""
+        """Class, then the arguments that differ from their defaults, the first positional one always.
+
+        Limits on resources are no part of it: criteria of one name measure the same.
+        """
         parts = []
-        for index, parameter in enumerate(_parameters(type(self))):
+        identifying = (parameter for parameter in _parameters(type(self)) if not is_resource(parameter))
+        for index, parameter in enumerate(identifying):
             value = getattr(self, parameter.name)
             if index == 0 and not parameter.kw_only:
                 parts.append(show(value))
@@ -168,13 +184,11 @@ class Criterion(ABC, Generic[StateT]):
         return torch.stack(alone) - before if alone else before.new_zeros(0)
 
     def admit(
-        self, state: StateT, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+        self, state: StateT, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], StateT]:
         """Take the inputs of a batch in order, each only if its gain on the state it meets exceeds ``min_gain``.
 
-        ``refresh`` is for criteria whose gain needs costly preparation: how many admissions one serves; ``None``
-        for as many as the batch brings. Returns which inputs were taken, and the state after them; this one
-        stays valid.
+        Returns which inputs were taken, and the state after them; this one stays valid.
         """
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         for index in range(batch.size):

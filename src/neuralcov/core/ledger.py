@@ -151,12 +151,12 @@ class Ledger:
             observed.append(state)
         self.replace(tuple(observed), held=self.held and batch.size == 0)
 
-    def admit(self, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None) -> Tensor:
+    def admit(self, batch: Activations, *, min_gain: float = 0.0) -> Tensor:
         """Take inputs in order, each only if some criterion gains more than ``min_gain`` on what it meets."""
         self.check(batch)
         self._own()
         if len(self.criteria) == 1:
-            taken, state = self.criteria[0].admit(self.states[0], batch, min_gain=min_gain, refresh=refresh)
+            taken, state = self.criteria[0].admit(self.states[0], batch, min_gain=min_gain)
             self.replace((state,), held=False)
             return taken
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)

@@ -106,15 +106,13 @@ class SlotCriterion(Criterion[Ticks]):
                     fresh[rows] += (~seen).sum((1, 2))
         return fresh.double() / (state.neurons * self.slots)
 
-    def admit(
-        self, state: Ticks, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
-    ) -> tuple[Bool[Tensor, "batch"], Ticks]:
+    def admit(self, state: Ticks, batch: Activations, *, min_gain: float = 0.0) -> tuple[Bool[Tensor, "batch"], Ticks]:
         """In order, inputs that hit a slot nothing before them has: the first to hit any slot not yet covered.
 
         An input that hits none of these adds nothing, so that all inputs can be looked at together.
         """
         if min_gain > 0:
-            return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
+            return super().admit(state, batch, min_gain=min_gain)
         # One entry more than there are inputs takes what nothing hits.
         taken = torch.zeros(batch.size + 1, dtype=torch.bool, device=batch.device)
         numbers = torch.arange(batch.size, device=batch.device)

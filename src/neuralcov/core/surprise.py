@@ -21,6 +21,7 @@ from neuralcov.core.criterion import (
     State,
     counted,
     no_counts,
+    resource,
     widths_of,
 )
 from neuralcov.core.errors import CalibrationError, LayerError
@@ -62,7 +63,7 @@ class SurpriseCriterion(Criterion[Buckets]):
     layers: str | tuple[str, ...] | None = field(default=None, kw_only=True)
     min_variance: float = field(default=1e-5, kw_only=True)
     upper: float | None = field(default=None, kw_only=True)
-    memory: str | int = field(default="16GiB", kw_only=True)
+    memory: str | int = resource("16GiB")
 
     def __post_init__(self) -> None:
         checks.number(self, "bucket", above=0)
@@ -161,7 +162,7 @@ class SurpriseCriterion(Criterion[Buckets]):
         return (fresh & self._within(buckets)).double() * (self.bucket / self.upper)
 
     def admit(
-        self, state: Buckets, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+        self, state: Buckets, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], Buckets]:
         """In order, inputs whose bucket adds to the value and is new to the inputs before them as well."""
         buckets, _ = self._buckets(batch)

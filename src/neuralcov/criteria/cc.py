@@ -101,11 +101,11 @@ class CC(Criterion[CCState]):
         return opened
 
     def admit(
-        self, state: CCState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+        self, state: CCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], CCState]:
         """In order, inputs that open a cluster; the others change nothing, so that all can be offered together."""
         if min_gain >= 1:
-            return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
+            return super().admit(state, batch, min_gain=min_gain)
         values, valid = [stack.values for stack in batch.stacks], [_valid(stack) for stack in batch.stacks]
         clusters, opened = offer_all(state.clusters, values, valid, self._reach())
         return opened, CCState(counted(state.counts, opened), state.widths, clusters)

@@ -20,6 +20,7 @@ from neuralcov.core.criterion import (
     Criterion,
     State,
     no_counts,
+    resource,
     widths_of,
 )
 from neuralcov.core.errors import CalibrationError
@@ -76,6 +77,8 @@ class LVC(Criterion[LVCState]):
             by the jackknife for the shortfall of small suites, and its standard error stands beside it, at
             ``groups`` times the memory and cost.
         ridge: regularisation, fixed at calibration.
+        refresh: how many inputs ``admit`` takes on one factorisation; 1, the default, judges each on the state it
+            meets. A limit on resources, no part of the criterion's identity.
 
     Example:
         >>> import torch, neuralcov as nc
@@ -90,11 +93,13 @@ class LVC(Criterion[LVCState]):
     relative: bool = field(default=False, kw_only=True)
     groups: int = field(default=1, kw_only=True)
     ridge: float = field(default=1e-4, kw_only=True)
+    refresh: int = resource(1)
 
     def __post_init__(self) -> None:
         checks.flag(self, "relative")
         checks.whole_number(self, "groups", at_least=1)
         checks.number(self, "ridge", at_least=1e-12)
+        checks.whole_number(self, "refresh", at_least=1)
 
     @property
     def learns(self) -> frozenset[str]:
@@ -196,18 +201,18 @@ class LVC(Criterion[LVCState]):
         return change.masked_fill(~resolved, 0) / self._unit()
 
     def admit(
-        self, state: LVCState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+        self, state: LVCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], LVCState]:
-        """In order, inputs that gain; one factorisation serves ``refresh`` admissions, by default all of them."""
+        """In order, inputs that gain; one factorisation serves ``refresh`` admissions."""
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         start = 0
         while start < batch.size:
             rest = batch.take(slice(start, batch.size))
             gains = self.gain(state, rest) > min_gain
-            chosen = gains.nonzero()[:, 0][: refresh or batch.size]
+            chosen = gains.nonzero()[:, 0][: self.refresh]
             state = self.observe(state, rest.take(chosen)) if len(chosen) else state
             taken[start + chosen] = True
-            start = start + int(chosen[-1]) + 1 if refresh is not None and len(chosen) == refresh else batch.size
+            start = start + int(chosen[-1]) + 1 if len(chosen) == self.refresh else batch.size
         return taken, state
 
     def beside(self, state: LVCState) -> Mapping[str, float]:

@@ -22,6 +22,7 @@ from neuralcov.core.criterion import (
     State,
     counted,
     no_counts,
+    resource,
     widths_of,
 )
 from neuralcov.core.errors import MemoryBudgetError
@@ -80,7 +81,7 @@ class NLC(Criterion[NLCState]):
 
     rule: str = field(default="growing", kw_only=True)
     classes: int | None = field(default=None, kw_only=True)
-    memory: str | int = field(default="16GiB", kw_only=True)
+    memory: str | int = resource("16GiB")
 
     def __post_init__(self) -> None:
         checks.one_of(self, "rule", "growing", "all")
@@ -165,12 +166,12 @@ class NLC(Criterion[NLCState]):
         return gains
 
     def admit(
-        self, state: NLCState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+        self, state: NLCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], NLCState]:
         """In order, inputs by which the value grows."""
         entry = state.classes[0]
         if self.classes is not None or entry is None or _has_empty_layers(entry):
-            return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
+            return super().admit(state, batch, min_gain=min_gain)
         if usable(batch.device):
             growing = self.rule == "growing"
             moments = tuple(group.moments for group in entry)
@@ -178,7 +179,7 @@ class NLC(Criterion[NLCState]):
             groups = tuple(LayerSpread(m, s if growing else None) for m, s in zip(moved, spreads, strict=True))
             return taken, NLCState(counted(state.counts, taken), state.widths, (groups,))
         if self.rule != "growing" or min_gain > 0:
-            return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
+            return super().admit(state, batch, min_gain=min_gain)
         # Under the growing rule, observing tells whether an input gains, and changes nothing if it does not.
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         before = state

@@ -187,11 +187,11 @@ class NPC(Criterion[NPCState]):
         return (~known[cells]).sum(1).double() / state.covered.numel()
 
     def admit(
-        self, state: NPCState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+        self, state: NPCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], NPCState]:
         """In order, inputs that hit a cell nothing before them has: the first to hit any cell not yet covered."""
         if min_gain > 0:
-            return super().admit(state, batch, min_gain=min_gain, refresh=refresh)
+            return super().admit(state, batch, min_gain=min_gain)
         cells, _ = self._cells(state, batch)
         rows = torch.arange(batch.size, device=cells.device)[:, None].expand(cells.shape)
         first = torch.full((state.covered.numel() + 1,), batch.size, device=cells.device)

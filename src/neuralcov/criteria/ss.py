@@ -107,7 +107,7 @@ class SS(Criterion[SSState]):
         return gains.double() / sum(a * b for a, b in pairwise(state.widths))
 
     def admit(
-        self, state: SSState, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+        self, state: SSState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], SSState]:
         """In order, inputs that show a pair; see :mod:`neuralcov.core.signqueue`. Waits for the device every round."""
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)

@@ -76,7 +76,7 @@ class TKNP(Criterion[Patterns]):
         return (batch.finite & ~state.seen.contains(self._keys(batch))).double()
 
     def admit(
-        self, state: Patterns, batch: Activations, *, min_gain: float = 0.0, refresh: int | None = None
+        self, state: Patterns, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], Patterns]:
         """In order, inputs whose pattern is new to the state and to the inputs before them."""
         keys = self._keys(batch)

@@ -113,7 +113,7 @@ class Panel:
 
     def keep(self, batches: Iterable[Any]) -> Activations:
         """The activations of all batches as one."""
-        return joined(list(self.run(batches)))
+        return Activations.cat(list(self.run(batches)))
 
     def measure(
         self, batches: Iterable[Any], marks: Sequence[int] = (), alone: int | None = None
@@ -166,37 +166,11 @@ class Panel:
         }
 
 
-def joined(parts: Sequence[Activations]) -> Activations:
-    """Several batches as one."""
-    first = parts[0]
-
-    def together(pick: Callable[[Activations], torch.Tensor | None]) -> torch.Tensor | None:
-        tensors = [pick(part) for part in parts]
-        return None if any(tensor is None for tensor in tensors) else torch.cat([t for t in tensors if t is not None])
-
-    def every(pick: Callable[[Activations], Any], names: Iterable[str]) -> dict[str, torch.Tensor]:
-        return {name: torch.cat([pick(part)[name] for part in parts]) for name in names}
-
-    present = {name for part in parts for name in part.present}
-    return Activations(
-        layers=every(lambda part: part.layers, first.layers),
-        labels=together(lambda part: part.labels),
-        predictions=together(lambda part: part.predictions),
-        relevance=None if first.relevance is None else every(lambda part: part.relevance, first.layers),
-        present=every(_present_everywhere, [name for name in first.layers if name in present]),
-    )
-
-
 def slices(batch: Activations, size: int, rows: torch.Tensor | None = None) -> Iterator[Activations]:
     """Some rows of activations in their order, in batches."""
     order = torch.arange(batch.size, device=batch.device) if rows is None else rows
     for part in torch.split(order, size):
         yield batch.take(part)
-
-
-def _present_everywhere(part: Activations) -> dict[str, torch.Tensor]:
-    everyone = torch.ones(part.size, dtype=torch.bool, device=part.device)
-    return {name: part.present.get(name, everyone).to(part.device) for name in part.layers}
 
 
 def _keeping(batches: Iterable[Activations], kept: list[Activations]) -> Iterator[Activations]:

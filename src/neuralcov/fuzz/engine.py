@@ -37,7 +37,6 @@ class Rules:
         batch: the most inputs per run of the model.
         seed: of all randomness.
         min_gain: what the gain of some criterion must exceed.
-        refresh: passed on to the criteria, see :meth:`neuralcov.Coverage.admit`.
         time_limit: seconds the model may take for a batch.
         schedule: how seeds are chosen.
     """
@@ -49,7 +48,6 @@ class Rules:
     batch: int = 1000
     seed: int = 0
     min_gain: float = 0.0
-    refresh: int | None = None
     time_limit: float | None = None
     schedule: Schedule = field(default_factory=Schedule)
 
@@ -65,8 +63,6 @@ class Rules:
             raise InputError(f"seed={self.seed}: expected a number from 0 to 2**63 - 1")
         if not self.min_gain >= 0:
             raise InputError(f"min_gain={self.min_gain}: expected a number of at least 0")
-        if self.refresh is not None and self.refresh < 1:
-            raise InputError(f"refresh={self.refresh}: expected at least 1, or None for once per wave")
         if self.time_limit is not None and self.time_limit <= 0:
             raise InputError(f"time_limit={self.time_limit}: expected a number above 0")
 
@@ -176,7 +172,7 @@ class Engine:
             taken = ran.finite
         else:
             rules = self.rules
-            taken = self.coverage.admit(activations=ran.activations, min_gain=rules.min_gain, refresh=rules.refresh)
+            taken = self.coverage.admit(activations=ran.activations, min_gain=rules.min_gain)
         classes = ran.predictions
         if classes is None:
             classes = torch.full(taken.shape, -1, dtype=torch.int64, device=taken.device)

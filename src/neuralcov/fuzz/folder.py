@@ -93,6 +93,8 @@ class CampaignFolder:
                 f"{self.path}: a campaign of schema {found.get('schema')}, this neuralcov reads schema {SCHEMA}; "
                 "use the version of neuralcov that wrote it"
             )
+        # A rule of the first campaigns, now an argument of LVC.
+        found.get("rules", {}).pop("refresh", None)
         return found
 
     def seeds(self) -> dict[str, np.ndarray]:

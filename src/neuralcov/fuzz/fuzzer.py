@@ -73,7 +73,6 @@ class Fuzzer:
         batch: the most inputs the model is run on at once; the seeds are observed in such batches too.
         seed: of all randomness, together with the number of the wave.
         min_gain: what a gain must exceed.
-        refresh: for LVC, how many admissions one factorisation serves; ``None``: a wave, 1: exact.
         schedule: ``"uniform"``, or ``"fresh"`` for DeepHunter's choice of seeds, or a :class:`Schedule`.
         alpha: a mutant is valid if fewer than this share of its positions changed,
         beta: or if its largest change is below this share of the range. For text only ``alpha`` counts, of words.
@@ -113,7 +112,6 @@ class Fuzzer:
         batch: int = 1000,
         seed: int = 0,
         min_gain: float = 0.0,
-        refresh: int | None = None,
         schedule: str | Schedule = "uniform",
         alpha: float = 0.2,
         beta: float = 0.4,
@@ -138,7 +136,6 @@ class Fuzzer:
             batch=batch,
             seed=seed,
             min_gain=min_gain,
-            refresh=refresh,
             time_limit=time_limit,
             schedule=schedule if isinstance(schedule, Schedule) else Schedule(schedule),
         )

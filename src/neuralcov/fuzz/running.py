@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -84,7 +84,7 @@ class Runner:
             nothing = torch.ones(0, dtype=torch.bool, device=inputs.device)
             return Ran(rows, None, nothing, [], failures)
         finite = torch.cat([finite_rows(output, part.stop - part.start) for part, (_, output) in parts])
-        activations = without(joined([activations for _, (activations, _) in parts]), ~finite)
+        activations = without(Activations.cat([activations for _, (activations, _) in parts]), ~finite)
         outputs = [(part, output) for part, (_, output) in parts] if self.keep_outputs else []
         return Ran(rows, activations, activations.finite, outputs, failures)
 
@@ -115,32 +115,6 @@ def in_halves(
             middle = (rows.start + rows.stop) // 2
             waiting += [slice(middle, rows.stop), slice(rows.start, middle)]
     return done, failures
-
-
-def joined(parts: Sequence[Activations]) -> Activations:
-    """Batches as one."""
-    if len(parts) == 1:
-        return parts[0]
-
-    def together(mappings: list[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-        return {name: torch.cat([mapping[name] for mapping in mappings]) for name in mappings[0]}
-
-    def all_of(name: str) -> Tensor | None:
-        found = [getattr(part, name) for part in parts]
-        return None if found[0] is None else torch.cat(found)
-
-    everywhere = {name for part in parts for name in part.present}
-    present = [
-        {name: part.present.get(name, _everyone(part)) for name in part.layers if name in everywhere} for part in parts
-    ]
-    relevance = [part.relevance for part in parts if part.relevance is not None]
-    return Activations(
-        layers=together([part.layers for part in parts]),
-        labels=all_of("labels"),
-        predictions=all_of("predictions"),
-        relevance=together(relevance) if relevance else None,
-        present=together([dict(part) for part in present]),
-    )
 
 
 def without(activations: Activations, rows: Tensor) -> Activations:
@@ -187,7 +161,3 @@ def take_rows(value: Any, rows: Tensor, size: int) -> Any:
         return tuple(take_rows(part, rows, size) for part in value)
     logits = getattr(value, "logits", None)
     return take_rows(logits, rows, size) if isinstance(logits, Tensor) else value
-
-
-def _everyone(part: Activations) -> Tensor:
-    return torch.ones(part.size, dtype=torch.bool, device=part.device)

@@ -68,28 +68,6 @@ def random_batch(
     )
 
 
-def joined(first: Activations, second: Activations) -> Activations:
-    """Both batches as one."""
-
-    def rows(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-        return None if a is None or b is None else torch.cat([a, b])
-
-    def everywhere(batch: Activations, name: str) -> Tensor:
-        return batch.present.get(name, torch.ones(batch.size, dtype=torch.bool))
-
-    relevance = None
-    if first.relevance is not None and second.relevance is not None:
-        relevance = {name: torch.cat([first.relevance[name], second.relevance[name]]) for name in first.layers}
-    some = {*first.present, *second.present}
-    return Activations(
-        layers={name: torch.cat([first.layers[name], second.layers[name]]) for name in first.layers},
-        labels=rows(first.labels, second.labels),
-        predictions=rows(first.predictions, second.predictions),
-        relevance=relevance,
-        present={name: torch.cat([everywhere(first, name), everywhere(second, name)]) for name in some},
-    )
-
-
 def moved(batch: Activations, device: torch.device | str, dtype: torch.dtype | None = None) -> Activations:
     """The same batch on another device or in another floating type."""
 

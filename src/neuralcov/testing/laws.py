@@ -27,7 +27,7 @@ from neuralcov.core.criterion import (
 )
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.records import flatten, map_tensors, unflatten
-from neuralcov.testing.cases import Case, calibrated, cases, joined, moved
+from neuralcov.testing.cases import Case, calibrated, cases, moved
 
 Law = Callable[[Case], None]
 
@@ -147,7 +147,7 @@ def law_not_finite_inputs_are_left_out(case: Case) -> None:
     suite = case.suite
     broken = Activations({**suite.layers, name: outputs}, suite.labels, suite.predictions, suite.relevance)
     clean = criterion.observe(criterion.init(case.suite.layout), case.candidates)
-    mixed = criterion.observe(criterion.init(case.suite.layout), joined(broken, case.candidates))
+    mixed = criterion.observe(criterion.init(case.suite.layout), Activations.cat([broken, case.candidates]))
     _same(criterion.value(mixed), criterion.value(clean), "the value with inputs that are not finite")
     assert int(mixed.counts[NOT_FINITE]) == case.suite.size, "inputs that are not finite were not counted"
     assert int(mixed.counts[TAKEN]) == int(clean.counts[TAKEN]), "inputs taken were miscounted"
@@ -169,9 +169,9 @@ def law_admitting_is_judging_and_observing(case: Case) -> None:
     empty = criterion.init(case.suite.layout)
     for state in (empty, criterion.observe(empty, case.suite)):
         kept = _copy(state)
-        batch = joined(case.candidates, joined(case.suite, case.candidates))
+        batch = Activations.cat([case.candidates, case.suite, case.candidates])
         for min_gain in (0.0, 0.05):
-            taken, after = criterion.admit(state, batch, min_gain=min_gain, refresh=1)
+            taken, after = criterion.admit(state, batch, min_gain=min_gain)
             expected, plain = Criterion.admit(criterion, state, batch, min_gain=min_gain)
             assert taken.tolist() == expected.tolist(), f"admitted {taken.tolist()}, expected {expected.tolist()}"
             _same(criterion.value(after), criterion.value(plain), "the value after admitting")
