@@ -21,12 +21,17 @@ T = TypeVar("T")
 
 
 class Record:
-    """Base of everything that is stored. Subclasses are frozen dataclasses; defining one registers it."""
+    """Base of everything that is stored. Subclasses are frozen dataclasses; defining one registers it.
+
+    ``class Patterns(State, name="patterns")`` declares the name under which files keep it, so that the class may move.
+    """
 
     known: ClassVar[dict[str, type[Record]]] = {}
+    declared: ClassVar[str | None] = None
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        cls.declared = name
         Record.known[record_name(cls)] = cls
 
     def settled(self) -> Self:
@@ -36,7 +41,7 @@ class Record:
 
 def record_name(cls: type[Record]) -> str:
     """The name under which a record class stands in files."""
-    return f"{cls.__module__}:{cls.__qualname__}"
+    return cls.declared or f"{cls.__module__}:{cls.__qualname__}"
 
 
 def _fields(record: Record) -> dict[str, Any]:
