@@ -27,7 +27,6 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import neuralcov as nc
-from neuralcov import zoo
 from neuralcov.core.criterion import Criterion, criterion_from_text
 from neuralcov.fuzz import engine
 from neuralcov.fuzz.book import Book
@@ -35,6 +34,7 @@ from neuralcov.fuzz.campaign import Campaign
 from neuralcov.fuzz.pictures import fault_sheet, spread
 from neuralcov.fuzz.running import Runner
 from neuralcov.quality import naturalness
+from neuralcov_lab import zoo
 
 _MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -12,7 +12,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import neuralcov as nc
-from neuralcov import zoo
+from neuralcov import demo
 from neuralcov.cli.fuzz_setup import lasting
 
 
@@ -27,8 +27,8 @@ def weights(digits_net, tmp_path_factory):
 def campaign(weights, tmp_path_factory):
     """A campaign started in a process of its own."""
     folder = tmp_path_factory.mktemp("campaign") / "c"
-    command = [sys.executable, "-m", "neuralcov", "fuzz", "run", "zoo:digits", "--weights", str(weights)]
-    command += ["--data", "zoo:digits", "--seeds", "80", "--wave", "32", "-n", "150", "-o", str(folder)]
+    command = [sys.executable, "-m", "neuralcov", "fuzz", "run", "demo:digits", "--weights", str(weights)]
+    command += ["--data", "demo:digits", "--seeds", "80", "--wave", "32", "-n", "150", "-o", str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return folder, done
@@ -72,7 +72,7 @@ def test_a_model_that_was_mended_gives_exit_code_1(run, campaign, tmp_path):
     config = json.loads((other / "config.json").read_text())
     weights = tmp_path / "mended.safetensors"
     torch.manual_seed(1)
-    net = zoo.DigitsNet()
+    net = demo.DigitsNet()
     net.fc2.weight.data.zero_()
     save_file(net.state_dict(), weights)
     config["notes"]["order"]["weights"] = str(weights)
@@ -86,7 +86,7 @@ def test_show_export_shrink_and_quality_need_little(run, campaign, tmp_path):
     folder, _ = campaign
     code, out, _ = run("fuzz", "show", folder)
     assert code == 0
-    assert "zoo:digits on zoo:digits, 80 seeds: 150 done with" in out
+    assert "demo:digits on demo:digits, 80 seeds: 150 done with" in out
     code, out, _ = run("fuzz", "export", folder, "-o", tmp_path, "--what", "queue", "--what", "faults", "--limit", 5)
     assert code == 0
     assert f"5 kept mutants written to {tmp_path / 'queue'}" in out
@@ -164,21 +164,21 @@ def test_weights_that_were_overwritten_are_noticed(run, campaign, digits_net, tm
     code, _, err = run("fuzz", "resume", target, "-n", 160, "--no-shrink")
     assert code == 0, err
     torch.manual_seed(1)
-    save_file(zoo.DigitsNet().state_dict(), weights)
+    save_file(demo.DigitsNet().state_dict(), weights)
     code, _, err = run("fuzz", "resume", target, "-n", 170, "--no-shrink")
     assert code == 2
     assert "ran on other weights of the model" in err.replace("\n", " ")
 
 
 def test_going_on_from_another_folder(run, weights, tmp_path, monkeypatch):
-    digits = zoo.digits("test").take(slice(0, 30))
+    digits = demo.digits("test").take(slice(0, 30))
     (tmp_path / "here").mkdir()
     (tmp_path / "there").mkdir()
     np.savez(tmp_path / "here" / "d.npz", inputs=digits.inputs.numpy() * 15, labels=digits.labels.numpy())
     monkeypatch.chdir(tmp_path / "here")
     code, _, err = run(
-        "fuzz", "run", "zoo:digits", "--weights", weights, "--data", "npz:d.npz", "--calibrate", "npz:d.npz",
-        "-c", "nbc", "--against", "zoo:digits", "--against-weights", weights, "-n", 10, "--wave", 8,
+        "fuzz", "run", "demo:digits", "--weights", weights, "--data", "npz:d.npz", "--calibrate", "npz:d.npz",
+        "-c", "nbc", "--against", "demo:digits", "--against-weights", weights, "-n", 10, "--wave", 8,
         "-o", tmp_path / "c",
     )  # fmt: skip
     assert code == 0, err
@@ -198,7 +198,7 @@ def test_paths_that_are_named_last(tmp_path, monkeypatch):
     assert lasting("zoo:cifar10(folder='data'):train") == f"zoo:cifar10(folder='{tmp_path}/data'):train"
     assert lasting("c.ncal") == f"{tmp_path}/c.ncal"
     for name in (
-        "zoo:digits:train",
+        "demo:digits:train",
         "zoo:resnet50(classes=3)",
         "hf:somebody/bert",
         "package.module:factory",
@@ -208,10 +208,10 @@ def test_paths_that_are_named_last(tmp_path, monkeypatch):
 
 
 def test_other_ways_to_start(run, weights, tmp_path):
-    base = ["fuzz", "run", "zoo:digits", "--weights", weights, "--data", "zoo:digits", "--seeds", 30, "-n", 20]
+    base = ["fuzz", "run", "demo:digits", "--weights", weights, "--data", "demo:digits", "--seeds", 30, "-n", 20]
     code, out, err = run(
-        *base, "-o", tmp_path / "a", "-c", "lvc", "-c", "nc:0.9", "--calibrate", "zoo:digits", "--wave", 8,
-        "--mutations", "contrast,rotation", "--schedule", "fresh", "--against", "zoo:digits",
+        *base, "-o", tmp_path / "a", "-c", "lvc", "-c", "nc:0.9", "--calibrate", "demo:digits", "--wave", 8,
+        "--mutations", "contrast,rotation", "--schedule", "fresh", "--against", "demo:digits",
         "--against-weights", weights, "--no-shrink",
     )  # fmt: skip
     assert code == 0, err
@@ -234,7 +234,7 @@ def test_other_ways_to_start(run, weights, tmp_path):
     ],
 )
 def test_mistakes_end_in_one_sentence(run, weights, tmp_path, arguments, message):
-    base = ["fuzz", "run", "zoo:digits", "--weights", weights, "--data", "zoo:digits", "-n", 5, "-o", tmp_path / "c"]
+    base = ["fuzz", "run", "demo:digits", "--weights", weights, "--data", "demo:digits", "-n", 5, "-o", tmp_path / "c"]
     code, _, err = run(*base, *arguments)
     assert code == 2
     assert message in err.replace("\n", " ")
@@ -245,7 +245,7 @@ def test_places_that_cannot_be_written(run, campaign, weights, tmp_path):
     folder, _ = campaign
     (tmp_path / "file").write_text("")
     below = tmp_path / "file" / "below"
-    start = ["fuzz", "run", "zoo:digits", "--weights", weights, "--data", "zoo:digits", "-n", 5, "-o"]
+    start = ["fuzz", "run", "demo:digits", "--weights", weights, "--data", "demo:digits", "-n", 5, "-o"]
     for command in (
         [*start, below],
         [*start, tmp_path / "file"],
@@ -264,7 +264,9 @@ def test_places_that_cannot_be_written(run, campaign, weights, tmp_path):
 
 def test_folders_that_hold_something_else(run, campaign, weights, tmp_path):
     folder, _ = campaign
-    code, _, err = run("fuzz", "run", "zoo:digits", "--weights", weights, "--data", "zoo:digits", "-n", 5, "-o", folder)
+    code, _, err = run(
+        "fuzz", "run", "demo:digits", "--weights", weights, "--data", "demo:digits", "-n", 5, "-o", folder
+    )
     assert code == 2
     assert "holds a campaign already" in err.replace("\n", " ")
     code, _, err = run("fuzz", "show", tmp_path)

@@ -15,12 +15,12 @@ from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_quality import measures
 from neuralcov.cli.fuzz_report import conclude, draw_sheet, export_line, replay_line, show_campaign, shrink_and_save
 from neuralcov.cli.fuzz_setup import Order, build, lasting, order_of
-from neuralcov.cli.samples import parse_channels
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz.archive import PARTS, open_campaign
 from neuralcov.fuzz.findings import Fault
 from neuralcov.fuzz.folder import CampaignFolder, writing
 from neuralcov.report.text import show_value
+from neuralcov.sources.whole import parse_channels
 
 fuzz = typer.Typer(help="Search for inputs a model gets wrong, guided by coverage.", no_args_is_help=True)
 

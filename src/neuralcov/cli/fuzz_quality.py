@@ -8,12 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralcov import zoo
-from neuralcov.cli.models import load_model
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz.archive import Archive
 from neuralcov.fuzz.space import Pixels
 from neuralcov.quality import classes_reached, naturalness, scaled_entropy
+from neuralcov.sources.models import load_model
 
 
 def measures(archive: Archive, features: str | None, limit: int | None, device: str) -> dict[str, Any]:
@@ -53,11 +52,12 @@ def measures(archive: Archive, features: str | None, limit: int | None, device: 
 
 
 def _features(text: str, device: str) -> Callable[[Tensor], Tensor]:
-    model = load_model(text, None, device)
-    if not isinstance(model, zoo.Inception):
-        return model
+    model: Any = load_model(text, None, device)
+    # A network that reads pixels of any size by itself, as zoo:inception does, wants them in colour.
+    if not hasattr(model, "of_pixels"):
+        return model  # type: ignore[no-any-return]
 
     def in_colour(pixels: Tensor) -> Tensor:
-        return model.of_pixels(pixels.expand(-1, 3, -1, -1))
+        return model.of_pixels(pixels.expand(-1, 3, -1, -1))  # type: ignore[no-any-return]
 
     return in_colour

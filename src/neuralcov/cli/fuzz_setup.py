@@ -10,15 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuralcov import zoo
-from neuralcov.cli.models import load_model
-from neuralcov.cli.names import split_call
-from neuralcov.cli.samples import choose, load_samples
 from neuralcov.core.criterion import criterion_from_text
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.coverage import Coverage
 from neuralcov.fuzz import Fuzzer, Mutation, Stylise, image_mutations, style_folder, text_mutations
 from neuralcov.fuzz.folder import CampaignFolder
+from neuralcov.sources.models import load_model
+from neuralcov.sources.names import split_call
+from neuralcov.sources.samples import Samples
+from neuralcov.sources.whole import choose, load_samples
 
 _CALIBRATION = "calibration.ncal"
 # Sources whose names are paths.
@@ -65,24 +65,22 @@ class Bench:
     """A fuzzer ready to run, and the seeds it was built from."""
 
     fuzzer: Fuzzer
-    samples: zoo.Samples
+    samples: Samples
     model: nn.Module
 
 
 def lasting(text: str) -> str:
     """What a person named, with its path made whole, so that a campaign can go on from another folder.
 
-    >>> lasting("zoo:digits"), lasting("npz:/data/digits.npz"), lasting("zoo:cifar10(folder='/data'):train")
-    ('zoo:digits', 'npz:/data/digits.npz', "zoo:cifar10(folder='/data'):train")
+    >>> lasting("demo:digits"), lasting("npz:/data/digits.npz"), lasting("zoo:cifar10(folder='/data'):train")
+    ('demo:digits', 'npz:/data/digits.npz', "zoo:cifar10(folder='/data'):train")
     """
     source, colon, rest = text.partition(":")
-    if source == "zoo":
+    if source not in _PATHS and "folder=" in rest:
         call, bracket, part = rest.rpartition(")")
         name, arguments = split_call(call + bracket)
-        if "folder" not in arguments:
-            return text
         arguments["folder"] = str(Path(arguments["folder"]).resolve())
-        return f"zoo:{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())}){part}"
+        return f"{source}:{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())}){part}"
     if source in _PATHS and colon:
         path, bracket, arguments_of_model = (rest, "", "") if Path(rest).exists() else rest.partition("(")
         return f"{source}:{_whole(path)}{bracket}{arguments_of_model}"
@@ -118,7 +116,6 @@ def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
         _calibrate(coverage, order, folder, resumed)
     samples = load_samples(order.data, mean=order.mean, std=order.std)
     samples = choose(samples, order.seeds, order.seed)
-    vocabulary = _vocabulary(order.data, samples)
     rival = None
     if order.against is not None:
         rival = load_model(order.against, _path(order.against_weights), order.device)
@@ -126,7 +123,7 @@ def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
         coverage,
         samples.inputs,
         samples.labels,
-        mutations=_mutations(order, samples, model, vocabulary),
+        mutations=_mutations(order, samples, model),
         preprocess=_preprocess(samples),
         folder=folder,
         guidance=order.guidance,
@@ -139,7 +136,7 @@ def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
         alpha=order.alpha,
         beta=order.beta,
         levels=samples.levels,
-        words=vocabulary,
+        words=samples.words,
         against=rival,
         time_limit=order.time_limit,
         checkpoint=order.checkpoint,
@@ -164,7 +161,7 @@ def _calibrate(coverage: Coverage, order: Order, folder: Path, resumed: bool) ->
         coverage.save_calibration(kept)
 
 
-def _preprocess(samples: zoo.Samples) -> Callable[[Tensor], Any]:
+def _preprocess(samples: Samples) -> Callable[[Tensor], Any]:
     if samples.lengths is None:
         return samples.prepare
 
@@ -174,17 +171,9 @@ def _preprocess(samples: zoo.Samples) -> Callable[[Tensor], Any]:
     return tell_lengths
 
 
-def _vocabulary(data: str, samples: zoo.Samples) -> tuple[str, ...] | None:
-    if samples.lengths is None or not data.startswith("zoo:imdb"):
-        return None
-    return zoo.imdb_vocabulary().entries
-
-
-def _mutations(
-    order: Order, samples: zoo.Samples, model: nn.Module, vocabulary: tuple[str, ...] | None
-) -> list[Mutation]:
+def _mutations(order: Order, samples: Samples, model: nn.Module) -> list[Mutation]:
     if samples.lengths is not None:
-        found = text_mutations(vocabulary, _word_vectors(model, vocabulary))
+        found = text_mutations(samples.words, _word_vectors(model, samples.words))
     else:
         found = image_mutations(min(samples.inputs.shape[2:]))
         if order.styles is not None or "style" in order.mutations:
@@ -199,7 +188,7 @@ def _mutations(
 
 
 def _stylise(order: Order) -> Stylise:
-    network = zoo.adain().to(order.device)
+    network: Any = load_model("zoo:adain", None, order.device)
     styles = style_folder(None if order.styles in (None, "shipped") else order.styles)
     return Stylise(network.encoder, network.decoder, styles, side=order.style_side, geometric=order.style_moves)
 

@@ -10,13 +10,13 @@ import typer
 
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
-from neuralcov.cli.datasets import load_data
-from neuralcov.cli.models import load_model
-from neuralcov.cli.samples import parse_channels
 from neuralcov.core.criterion import Criterion, criterion_from_text
 from neuralcov.core.errors import InputError
 from neuralcov.coverage import Coverage
 from neuralcov.report import layer_table, measurement, value_table
+from neuralcov.sources.data import load_data
+from neuralcov.sources.models import load_model
+from neuralcov.sources.whole import parse_channels
 
 
 def measure(

@@ -1,4 +1,4 @@
-"""Stylising against a transcription of AdaIN for one picture: with small networks, and the published ones if here."""
+"""Stylising with small networks, against a transcription of AdaIN for one picture."""
 
 import numpy as np
 import pytest
@@ -7,8 +7,7 @@ from PIL import Image
 from torch import nn
 from torch.nn import functional
 
-from neuralcov import zoo
-from neuralcov.core.errors import DataError, InputError
+from neuralcov.core.errors import InputError
 from neuralcov.fuzz import Stylise, style_folder
 from neuralcov.fuzz.mutations import Draw
 
@@ -78,19 +77,3 @@ def test_wrong_settings(networks):
         Stylise(*networks, {"a": torch.rand(3, 16, 16)}, side=8)
     same = [Stylise(*networks, {"a": torch.full((3, 16, 16), shade)}).identity() for shade in (0.1, 0.2)]
     assert same[0] != same[1]
-
-
-def test_the_published_networks_agree_with_their_own_forward_pass():
-    try:
-        network = zoo.adain()
-    except DataError:
-        pytest.skip("the AdaIN weights are not here: neuralcov data get adain")
-    styles = style_folder()
-    images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
-    mutation = Stylise(network.encoder, network.decoder, styles, strengths=(0.6,), side=64)
-    found = mutation.apply(images, Draw.of_batch(np.array([0, 3])))
-    with torch.no_grad():
-        wanted = [
-            network(images[row : row + 1], styles[name][None], 0.6) for row, name in enumerate(("bricks", "waves"))
-        ]
-    torch.testing.assert_close(found, torch.cat(wanted), atol=1e-4, rtol=0)
