@@ -4,7 +4,7 @@ from PIL import Image
 from neuralcov import demo
 from neuralcov.cli.demo import demo_suites, ranks_rightly
 from neuralcov.cli.demo_fuzz import fuzz_digits, fuzz_figures, fuzz_words
-from neuralcov.fuzz.archive import open_campaign
+from neuralcov.fuzz.campaign.reader import open_campaign
 
 
 def test_suites_are_what_they_are_called():

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 import neuralcov as nc
 from neuralcov import demo
-from neuralcov.cli.fuzz_setup import lasting
+from neuralcov.cli.fuzz_setup import absolute_name
 
 
 @pytest.fixture(scope="module")
@@ -192,11 +192,11 @@ def test_paths_that_are_named_last(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("data", "a (copy).npz", "c.ncal"):
         (tmp_path / name).touch()
-    assert lasting("folder:data") == f"folder:{tmp_path}/data"
-    assert lasting("npz:a (copy).npz") == f"npz:{tmp_path}/a (copy).npz"
-    assert lasting("hf:data(num_labels=3)") == f"hf:{tmp_path}/data(num_labels=3)"
-    assert lasting("zoo:cifar10(folder='data'):train") == f"zoo:cifar10(folder='{tmp_path}/data'):train"
-    assert lasting("c.ncal") == f"{tmp_path}/c.ncal"
+    assert absolute_name("folder:data") == f"folder:{tmp_path}/data"
+    assert absolute_name("npz:a (copy).npz") == f"npz:{tmp_path}/a (copy).npz"
+    assert absolute_name("hf:data(num_labels=3)") == f"hf:{tmp_path}/data(num_labels=3)"
+    assert absolute_name("zoo:cifar10(folder='data'):train") == f"zoo:cifar10(folder='{tmp_path}/data'):train"
+    assert absolute_name("c.ncal") == f"{tmp_path}/c.ncal"
     for name in (
         "demo:digits:train",
         "zoo:resnet50(classes=3)",
@@ -204,7 +204,7 @@ def test_paths_that_are_named_last(tmp_path, monkeypatch):
         "package.module:factory",
         "shipped",
     ):
-        assert lasting(name) == name
+        assert absolute_name(name) == name
 
 
 def test_other_ways_to_start(run, weights, tmp_path):

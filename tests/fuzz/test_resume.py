@@ -15,14 +15,14 @@ import neuralcov as nc
 from neuralcov import demo
 from neuralcov.core.errors import CampaignError, MismatchError
 from neuralcov.fuzz import Brightness, Contrast
-from neuralcov.fuzz.archive import open_campaign
-from neuralcov.fuzz.folder import CampaignFolder
-from neuralcov.fuzz.record import Record
+from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.fuzz.campaign.log import WaveRecord
+from neuralcov.fuzz.campaign.reader import open_campaign
 from tests.fuzz.support import fuzzer_of
 
 
 def records(folder):
-    return [Record.from_bytes(content) for content in CampaignFolder(folder).log.read()]
+    return [WaveRecord.from_bytes(content) for content in CampaignFolder(folder).log.read()]
 
 
 def same_campaign(one, other):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from neuralcov.fuzz.mutations import Draw
+from neuralcov.fuzz.mutations import MutationDraw
 from neuralcov.fuzz.mutations.style import Stylise, style_folder
 from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
@@ -18,7 +18,7 @@ def test_the_published_networks_agree_with_their_own_forward_pass():
     styles = style_folder()
     images = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     mutation = Stylise(network.encoder, network.decoder, styles, strengths=(0.6,), side=64)
-    found = mutation.apply(images, Draw.of_batch(np.array([0, 3])))
+    found = mutation.apply(images, MutationDraw.of_batch(np.array([0, 3])))
     with torch.no_grad():
         wanted = [
             network(images[row : row + 1], styles[name][None], 0.6) for row, name in enumerate(("bricks", "waves"))

@@ -11,10 +11,10 @@ import torch
 from neuralcov.coverage import Coverage
 from neuralcov.criteria import NLC
 from neuralcov.fuzz import Campaign, Fuzzer
-from neuralcov.fuzz.findings import group_words
-from neuralcov.fuzz.folder import CampaignFolder
-from neuralcov.fuzz.pictures import fault_sheet, spread
-from neuralcov.fuzz.writer import save_shrunk
+from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.fuzz.campaign.writer import save_shrunk
+from neuralcov.fuzz.faults.fault import group_words
+from neuralcov.fuzz.faults.pictures import fault_sheet, spread
 from neuralcov.sources.samples import Samples
 
 _ITERATIONS = 600

@@ -14,11 +14,11 @@ from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_quality import measures
 from neuralcov.cli.fuzz_report import conclude, draw_sheet, export_line, replay_line, show_campaign, shrink_and_save
-from neuralcov.cli.fuzz_setup import Order, build, lasting, order_of
+from neuralcov.cli.fuzz_setup import Order, absolute_name, build, order_of
 from neuralcov.core.errors import InputError
-from neuralcov.fuzz.archive import PARTS, open_campaign
-from neuralcov.fuzz.findings import Fault
-from neuralcov.fuzz.folder import CampaignFolder, writing
+from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
+from neuralcov.fuzz.campaign.reader import PARTS, open_campaign
+from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.report.text import show_value
 from neuralcov.sources.whole import parse_channels
 
@@ -82,18 +82,18 @@ def run(
 ) -> None:
     """Start a campaign; stop it at any time and go on with `neuralcov fuzz resume`."""
     order = Order(
-        model=lasting(model),
-        data=lasting(data),
+        model=absolute_name(model),
+        data=absolute_name(data),
         weights=None if weights is None else str(weights.resolve()),
         criteria=tuple(criteria or ["nlc"]),
-        calibrate=None if calibrate is None else lasting(calibrate),
+        calibrate=None if calibrate is None else absolute_name(calibrate),
         layers=layers,
         seeds=seeds,
         mutations=() if mutations is None else tuple(name.strip() for name in mutations.split(",")),
-        styles=styles if styles in (None, "shipped") else lasting(styles),
+        styles=styles if styles in (None, "shipped") else absolute_name(styles),
         style_moves=style_moves,
         style_side=style_side,
-        against=None if against is None else lasting(against),
+        against=None if against is None else absolute_name(against),
         against_weights=None if against_weights is None else str(against_weights.resolve()),
         mean=parse_channels(mean),
         std=parse_channels(std),
@@ -212,7 +212,7 @@ def quality(
         shown = "none" if value is None else show_value(float(value)) if isinstance(value, float) else f"{value:,}"
         output().print(f"{name.replace('_', ' ')}: {shown}", highlight=False)
     if json_file is not None:
-        with writing(json_file):
+        with write_errors(json_file):
             json_file.parent.mkdir(parents=True, exist_ok=True)
             json_file.write_text(json.dumps(found, indent=2) + "\n")
 

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.errors import InputError
-from neuralcov.fuzz.archive import Archive
-from neuralcov.fuzz.space import Pixels
-from neuralcov.quality import classes_reached, naturalness, scaled_entropy
+from neuralcov.fuzz.campaign.reader import StoredCampaign
+from neuralcov.fuzz.faults.quality import classes_reached, naturalness, scaled_entropy
+from neuralcov.fuzz.formats import Pixels
 from neuralcov.sources.models import load_model
 
 
-def measures(archive: Archive, features: str | None, limit: int | None, device: str) -> dict[str, Any]:
+def measures(archive: StoredCampaign, features: str | None, limit: int | None, device: str) -> dict[str, Any]:
     """Faults per output, classes and entropy; with a network for features, also Inception Score and Fréchet distance.
 
     A mutant that breaks the model (NaN, an exception, a time-out) is a fault but no output, since it is not kept:
@@ -46,8 +46,8 @@ def measures(archive: Archive, features: str | None, limit: int | None, device: 
     rows = torch.arange(corpus.roots, len(corpus))
     if limit is not None and limit < len(rows):
         rows = rows[torch.linspace(0, len(rows) - 1, limit).long()]
-    images = archive.space.open(corpus.inputs(rows.numpy())).to(device)
-    seeds = archive.space.open(corpus.inputs(slice(0, corpus.roots))).to(device)
+    images = archive.space.decode(corpus.inputs(rows.numpy())).to(device)
+    seeds = archive.space.decode(corpus.inputs(slice(0, corpus.roots))).to(device)
     return found | naturalness(images, seeds, network).to_json()
 
 

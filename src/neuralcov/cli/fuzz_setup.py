@@ -14,7 +14,7 @@ from neuralcov.core.criterion import criterion_from_text
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.coverage import Coverage
 from neuralcov.fuzz import Fuzzer, Mutation, Stylise, image_mutations, style_folder, text_mutations
-from neuralcov.fuzz.folder import CampaignFolder
+from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.sources.models import load_model
 from neuralcov.sources.names import split_call
 from neuralcov.sources.samples import Samples
@@ -61,7 +61,7 @@ class Order:
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class PreparedFuzzer:
     """A fuzzer ready to run, and the seeds it was built from."""
 
     fuzzer: Fuzzer
@@ -69,11 +69,13 @@ class Bench:
     model: nn.Module
 
 
-def lasting(text: str) -> str:
+def absolute_name(text: str) -> str:
     """What a person named, with its path made whole, so that a campaign can go on from another folder.
 
-    >>> lasting("demo:digits"), lasting("npz:/data/digits.npz"), lasting("zoo:cifar10(folder='/data'):train")
-    ('demo:digits', 'npz:/data/digits.npz', "zoo:cifar10(folder='/data'):train")
+    >>> absolute_name("demo:digits"), absolute_name("npz:/data/digits.npz")
+    ('demo:digits', 'npz:/data/digits.npz')
+    >>> absolute_name("zoo:cifar10(folder='/data'):train")
+    "zoo:cifar10(folder='/data'):train"
     """
     source, colon, rest = text.partition(":")
     if source not in _PATHS and "folder=" in rest:
@@ -106,7 +108,7 @@ def order_of(folder: Path) -> Order:
     return Order(**known)
 
 
-def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
+def build(order: Order, folder: Path, *, resumed: bool) -> PreparedFuzzer:
     """The fuzzer an order describes. A campaign that goes on reads the calibration from its folder."""
     if order.deterministic:
         torch.use_deterministic_algorithms(True)
@@ -143,7 +145,7 @@ def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
         pictures=order.pictures,
         notes={"order": asdict(order), "classes": list(samples.classes)},
     )
-    return Bench(fuzzer, samples, model)
+    return PreparedFuzzer(fuzzer, samples, model)
 
 
 def _calibrate(coverage: Coverage, order: Order, folder: Path, resumed: bool) -> None:

@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz import Stylise, style_folder
-from neuralcov.fuzz.mutations import Draw
+from neuralcov.fuzz.mutations import MutationDraw
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def test_against_one_picture_at_a_time(networks):
     mutation = Stylise(*networks, styles, strengths=(0.4, 1.0), side=64)
     assert mutation.parameters == (("a", 0.4), ("a", 1.0), ("b", 0.4), ("b", 1.0))
     images = torch.rand(4, 3, 32, 32)
-    found = mutation.apply(images, Draw.of_batch(np.array([3, 0, 2, 1])))
+    found = mutation.apply(images, MutationDraw.of_batch(np.array([3, 0, 2, 1])))
     for row, (name, strength) in enumerate([("b", 1.0), ("a", 0.4), ("b", 0.4), ("a", 1.0)]):
         wanted = plain(*networks, images[row], styles[name], strength, 64)
         torch.testing.assert_close(found[row], wanted, atol=1e-5, rtol=1e-5)
@@ -48,10 +48,10 @@ def test_against_one_picture_at_a_time(networks):
 def test_grey_and_odd_sizes(networks):
     mutation = Stylise(*networks, {"a": torch.rand(3, 16, 16)}, strengths=(0.5,), side=32)
     for shape in ((1, 8, 8), (3, 30, 50), (1, 9, 13), (3, 40, 33)):
-        found = mutation.apply(torch.rand(2, *shape), Draw.of_batch(np.zeros(2, dtype=int)))
+        found = mutation.apply(torch.rand(2, *shape), MutationDraw.of_batch(np.zeros(2, dtype=int)))
         assert found.shape == (2, *shape)
     with pytest.raises(InputError, match="4 channels: expected 1 or 3"):
-        mutation.apply(torch.rand(1, 4, 8, 8), Draw.of_batch(np.zeros(1, dtype=int)))
+        mutation.apply(torch.rand(1, 4, 8, 8), MutationDraw.of_batch(np.zeros(1, dtype=int)))
 
 
 def test_the_shipped_styles_and_a_folder_of_ones_own(tmp_path):

@@ -10,8 +10,8 @@ from torch import Tensor
 from neuralcov.coverage import Coverage
 from neuralcov.criteria import NC
 from neuralcov.fuzz import Fuzzer
-from neuralcov.fuzz.campaign import Campaign
-from neuralcov.quality import naturalness
+from neuralcov.fuzz.campaign.result import Campaign
+from neuralcov.fuzz.faults.quality import naturalness
 from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.experiments.cells import Cell
