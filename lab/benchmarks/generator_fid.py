@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from neuralcov.fuzz.faults.quality import frechet_distance
 from neuralcov_lab import zoo
-from neuralcov_lab.training import frechet_distance, gaussian_of_generator, gaussian_of_samples
+from neuralcov_lab.training import gaussian_of_generator, gaussian_of_samples
 
 
 def main() -> None:

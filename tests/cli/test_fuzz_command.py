@@ -130,7 +130,6 @@ def test_faults_that_are_no_outputs_are_not_among_them(run, tmp_path):
 
 
 def test_quality_with_any_network(run, campaign, tmp_path, monkeypatch):
-    pytest.importorskip("torchmetrics")
     folder, _ = campaign
     (tmp_path / "flat_features.py").write_text("from torch import nn\ndef make():\n    return nn.Flatten()\n")
     monkeypatch.chdir(tmp_path)

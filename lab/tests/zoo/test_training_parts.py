@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from neuralcov.core.errors import InputError, StateFileError
+from neuralcov.fuzz.faults.quality import frechet_distance, gaussian_of
 from neuralcov.sources.samples import Samples
 from neuralcov_lab import zoo
-from neuralcov_lab.training import frechet_distance, gaussian_of, gaussian_of_generator, recipe_of
+from neuralcov_lab.training import gaussian_of_generator, recipe_of
 from neuralcov_lab.training.augment import Images, Tokens
 from neuralcov_lab.training.average import Average
 from neuralcov_lab.training.checkpoint import read_checkpoint, write_checkpoint

@@ -1,14 +1,13 @@
 """Inception Score and Fréchet distance against their formulas in NumPy and SciPy."""
 
-import importlib
-
 import numpy as np
 import pytest
 import torch
 from scipy import linalg
+from torch import nn
 
 from neuralcov.core.errors import InputError
-from neuralcov.fuzz.faults.quality import naturalness
+from neuralcov.fuzz.faults.quality import frechet_distance, gaussian_of, inception_score, naturalness
 
 IMAGES = torch.randint(0, 256, (60, 3, 8, 8), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
 OTHERS = torch.randint(40, 220, (50, 3, 8, 8), generator=torch.Generator().manual_seed(1), dtype=torch.uint8)
@@ -28,7 +27,7 @@ def frechet(one, other):
     return difference @ difference + np.trace(a + b - 2 * linalg.sqrtm(a @ b).real)
 
 
-def inception_score(logits, splits):
+def plain_inception_score(logits, splits):
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     scores = []
     for part in np.array_split(shares, splits):
@@ -41,10 +40,8 @@ def test_against_the_formulas():
     found = naturalness(IMAGES, OTHERS, features, batch=17, splits=4, seed=3)
     ours, theirs = (features(images / 255).double().numpy() for images in (IMAGES, OTHERS))
     assert found.frechet_distance == pytest.approx(frechet(ours, theirs), rel=1e-4)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        order = torch.randperm(60).numpy()
-    mean, deviation = inception_score(ours[order], 4)
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(3)).numpy()
+    mean, deviation = plain_inception_score(ours[order], 4)
     assert found.inception_score == pytest.approx(mean, rel=1e-6)
     assert found.inception_deviation == pytest.approx(deviation, rel=1e-4)
     assert (found.images, found.references) == (60, 50)
@@ -76,13 +73,45 @@ def test_too_few_images_have_no_score():
     assert naturalness(IMAGES[:0], OTHERS, features).images == 0
 
 
-def test_wrong_features_and_a_missing_package(monkeypatch):
+def test_wrong_features():
     with pytest.raises(InputError, match=r"features of shape \(50, 3, 8, 8\): expected \(images, features\)"):
         naturalness(IMAGES, OTHERS, lambda pixels: pixels)
+    with pytest.raises(InputError, match="1 images: a Fréchet distance needs at least 2"):
+        gaussian_of([torch.zeros(1, 4)])
 
-    def missing(name):
-        raise ImportError(name)
 
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(InputError, match=r"need torchmetrics: pip install 'neuralcov\[quality\]'"):
-        naturalness(IMAGES, OTHERS, features)
+class Given(nn.Module):
+    num_features = 6
+
+    def forward(self, features):
+        return features
+
+
+def test_the_fréchet_distance_agrees_with_torchmetrics():
+    fid = pytest.importorskip("torchmetrics.image.fid")
+    random = torch.Generator().manual_seed(0)
+    mixing = torch.randn(6, 6, generator=random, dtype=torch.float64)
+    ours = torch.randn(200, 6, generator=random, dtype=torch.float64) @ mixing
+    theirs = torch.randn(150, 6, generator=random, dtype=torch.float64) + 0.5
+    metric = fid.FrechetInceptionDistance(feature=Given(), normalize=True).set_dtype(torch.float64)
+    metric.update(theirs, real=True)
+    metric.update(ours, real=False)
+    found = frechet_distance(gaussian_of(ours.split(64)), gaussian_of([theirs]))
+    assert found == pytest.approx(float(metric.compute()), rel=1e-10)
+
+
+def test_the_inception_score_agrees_with_torchmetrics():
+    inception = pytest.importorskip("torchmetrics.image.inception")
+    logits = 3 * torch.randn(60, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    metric = inception.InceptionScore(feature=Given(), splits=4)
+    metric.update(logits)
+    torch.manual_seed(3)
+    mean, deviation = metric.compute()
+    found = inception_score(logits, splits=4, seed=3)
+    assert found == (pytest.approx(float(mean), rel=1e-9), pytest.approx(float(deviation), rel=1e-9))
+
+
+def test_of_a_set_to_itself_the_distance_is_nothing_even_if_flat():
+    flat = torch.randn(10, 4, generator=torch.Generator().manual_seed(0))
+    flat[:, 3] = flat[:, 0]
+    assert frechet_distance(gaussian_of([flat]), gaussian_of([flat])) == pytest.approx(0, abs=1e-6)

@@ -11,11 +11,10 @@ from neuralcov.coverage import Coverage
 from neuralcov.criteria import NC
 from neuralcov.fuzz import Fuzzer
 from neuralcov.fuzz.campaign.result import Campaign
-from neuralcov.fuzz.faults.quality import naturalness
+from neuralcov.fuzz.faults.quality import frechet_distance, gaussian_of, inception_score
 from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.experiments.cells import Cell
-from neuralcov_lab.experiments.frechet import frechet_distance
 from neuralcov_lab.experiments.panel import quiet
 from neuralcov_lab.experiments.scales import Scale
 from neuralcov_lab.experiments.settings import fuzz_settings, named
@@ -25,6 +24,7 @@ from neuralcov_lab.experiments.workbench import Workbench, numbers_of
 NAME = "fuzz"
 RANDOM = "random"
 _SHOWN = 8
+_SPLITS = 10
 _FIRST = ("NLC", RANDOM, "LVC", "TKNP(50)", "NC(0)")
 # Campaigns of 40 s and more on a GPU that end with few outputs; all others are repeated, from other seeds.
 _ONCE = ("MDSC(10)", "NPC(0.7)", "NLC(rule=all)")
@@ -95,12 +95,11 @@ def _natural(bench: Workbench, done: Campaign, seeds: zoo.Samples, run: int) -> 
     if done.outputs < 2:
         return {"left out": f"{done.outputs} outputs are too few"}
     ours = _features(net, done.inputs.to(bench.device), seeds.levels)
-    plain = ours.float().cpu()
-    score = naturalness(plain, plain[:1], lambda given: given)
+    score, deviation = inception_score(ours) if done.outputs >= _SPLITS else (None, None)
     return {
-        "inception score": score.inception_score,
-        "deviation": score.inception_deviation,
-        "frechet distance": frechet_distance(ours, theirs),
+        "inception score": score,
+        "deviation": deviation,
+        "frechet distance": frechet_distance(gaussian_of([ours]), gaussian_of([theirs])),
         "references": len(theirs),
     }
 

@@ -2,7 +2,7 @@
 
 from neuralcov_lab.training.card import Card
 from neuralcov_lab.training.classify import accuracy
-from neuralcov_lab.training.fid import frechet_distance, gaussian_of, gaussian_of_generator, gaussian_of_samples
+from neuralcov_lab.training.fid import gaussian_of_generator, gaussian_of_samples
 from neuralcov_lab.training.recipe import RECIPES, Recipe, recipe_of
 from neuralcov_lab.training.run import Report, Settings, train
 from neuralcov_lab.training.weights import write_weights
@@ -14,8 +14,6 @@ __all__ = [
     "Report",
     "Settings",
     "accuracy",
-    "frechet_distance",
-    "gaussian_of",
     "gaussian_of_generator",
     "gaussian_of_samples",
     "recipe_of",

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from neuralcov.fuzz.faults.quality import Gaussian, frechet_distance
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.networks import Discriminator, Generator, Inception, inception
 from neuralcov_lab.training.average import Average
 from neuralcov_lab.training.clock import plateau
-from neuralcov_lab.training.fid import Gaussian, frechet_distance, gaussian_of_generator, gaussian_of_samples
+from neuralcov_lab.training.fid import gaussian_of_generator, gaussian_of_samples
 from neuralcov_lab.training.recipe import Recipe
 from neuralcov_lab.training.recorded import RecordedStep
 from neuralcov_lab.training.task import Task, learning_rate, mixed_precision, placed, set_rate

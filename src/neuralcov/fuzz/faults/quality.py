@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 import math
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from neuralcov.core.errors import InputError
+from neuralcov.core.shapes import Float
 
 # Pixels in [0, 1], (batch, channels, height, width) → (batch, features).
 Features = Callable[[Tensor], Tensor]
@@ -53,7 +52,7 @@ def naturalness(
     Args:
         images: ``(n, channels, height, width)`` pixels, bytes or floats in [0, 1].
         references: likewise.
-        features: from pixels in [0, 1] to features, such as ``zoo.inception().of_pixels``.
+        features: from pixels in [0, 1] to features, such as ``of_pixels`` of the lab's Inception.
         classifier: from pixels in [0, 1] to logits, for the score; without one the features stand for logits, which
             is what there is to do with Inception weights that lack the last layer.
         batch: images at a time.
@@ -63,9 +62,10 @@ def naturalness(
     theirs = _run(features, references, batch)
     ours = _run(features, images, batch)
     logits = ours if classifier is None else _run(classifier, images, batch)
-    mean, deviation = _inception_score(logits, splits, seed) if len(images) >= splits else (None, None)
-    distance = _frechet_distance(ours, theirs) if min(len(images), len(references)) >= 2 else None
-    return Naturalness(mean, deviation, distance, len(images), len(references))
+    mean, deviation = inception_score(logits, splits, seed) if len(images) >= splits else (None, None)
+    enough = min(len(images), len(references)) >= 2
+    distance = frechet_distance(gaussian_of([ours]), gaussian_of([theirs])) if enough else None
+    return Naturalness(_finite(mean), _finite(deviation), _finite(distance), len(images), len(references))
 
 
 def _run(network: Features, images: Tensor, batch: int) -> Tensor:
@@ -79,53 +79,81 @@ def _run(network: Features, images: Tensor, batch: int) -> Tensor:
     return torch.cat(found) if found else torch.zeros(0, 0)
 
 
-def _inception_score(logits: Tensor, splits: int, seed: int) -> tuple[float | None, float | None]:
-    with warnings.catch_warnings():
-        # That it keeps all features is no news to somebody who hands them over.
-        warnings.simplefilter("ignore", UserWarning)
-        metric = _torchmetrics("inception").InceptionScore(feature=_Given(logits.shape[1]), splits=splits)
-    metric.update(logits)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # images are dealt to the parts by the global generator
-        mean, deviation = metric.compute()
-    return _number(mean), _number(deviation)
+def inception_score(logits: Float[Tensor, "n classes"], splits: int = 10, seed: int = 0) -> tuple[float, float]:
+    """Return the Inception Score (Salimans et al., 2016) and its deviation over splits.
+
+    A part's score is exp of the mean divergence of its images' class shares p(c | x) from the part's mean share p(c).
+    Logarithms of softmax are taken in float64, where shares that underflow in float32 still count.
+
+    Args:
+        logits: what a classifier makes of the images.
+        splits: parts the images are dealt to at random, as evenly as they go.
+        seed: seed of that order.
+    """
+    order = torch.randperm(len(logits), generator=torch.Generator().manual_seed(seed))
+    logs = torch.log_softmax(logits.double(), 1)[order.to(logits.device)]
+    scores = []
+    for part in torch.tensor_split(logs, splits):
+        mean = torch.logsumexp(part, 0) - math.log(len(part))
+        scores.append((part.exp() * (part - mean)).sum(1).mean().exp())
+    found = torch.stack(scores)
+    return float(found.mean()), float(found.std()) if splits > 1 else 0.0
 
 
-def _frechet_distance(ours: Tensor, theirs: Tensor) -> float | None:
-    given = _Given(ours.shape[1])
-    metric = _torchmetrics("fid").FrechetInceptionDistance(feature=given, normalize=True)
-    metric.update(theirs, real=True)
-    metric.update(ours, real=False)
-    return _number(metric.compute())
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """Mean and covariance (divided by n − 1) of features, in float64."""
+
+    count: int
+    mean: Float[Tensor, "width"]
+    covariance: Float[Tensor, "width width"]
 
 
-def _torchmetrics(name: str) -> Any:
-    try:
-        return importlib.import_module(f"torchmetrics.image.{name}")
-    except ImportError as error:
-        raise InputError(
-            "Inception Score and Fréchet distance need torchmetrics: pip install 'neuralcov[quality]'"
-        ) from error
+def gaussian_of(features: Iterable[Float[Tensor, "_ width"]]) -> Gaussian:
+    """Return the moments of features that come in batches, each joined to those before about its own mean."""
+    count, mean, scatter = 0, None, None
+    for batch in features:
+        rows = batch.double()
+        if not len(rows):
+            continue
+        here = rows.mean(0)
+        apart = rows - here
+        if mean is None or scatter is None:
+            count, mean, scatter = len(rows), here, apart.T @ apart
+            continue
+        total, step = count + len(rows), here - mean
+        scatter = scatter + apart.T @ apart + torch.outer(step, step) * (count * len(rows) / total)
+        count, mean = total, mean + step * (len(rows) / total)
+    if mean is None or scatter is None or count < 2:
+        raise InputError(f"{count} images: a Fréchet distance needs at least 2, and thousands to mean something")
+    return Gaussian(count, mean, scatter / (count - 1))
 
 
-class _Given(nn.Module):
-    """Stands where torchmetrics expects a network, for features that were computed already."""
+def frechet_distance(ours: Gaussian, theirs: Gaussian) -> float:
+    r"""Return :math:`\lVert\mu_1-\mu_2\rVert^2 + \operatorname{tr}(\Sigma_1 + \Sigma_2 - 2(\Sigma_1\Sigma_2)^{1/2})`.
 
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.num_features = width
+    The trace of the root is that of the root of the symmetric :math:`S\Sigma_2 S` with :math:`SS = \Sigma_1`, whose
+    eigenvalues a GPU finds in a second where those of :math:`\Sigma_1\Sigma_2` take ten.
 
-    def forward(self, features: Tensor) -> Tensor:
-        return features
+    >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
+    >>> round(frechet_distance(gaussian_of([x]), gaussian_of([x + 1])), 6)
+    3.0
+    """
+    device = ours.mean.device
+    values, vectors = torch.linalg.eigh(ours.covariance)
+    root = (vectors * values.clamp(min=0).sqrt()) @ vectors.T
+    other = theirs.covariance.to(device)
+    shared = torch.linalg.eigvalsh(root @ other @ root).clamp(min=0).sqrt().sum()
+    apart = (ours.mean - theirs.mean.to(device)).square().sum()
+    return float(apart + ours.covariance.trace() + other.trace() - 2 * shared)
 
 
 def _pixels(images: Tensor) -> Tensor:
     return images.float() / 255 if images.dtype == torch.uint8 else images.float()
 
 
-def _number(value: Tensor) -> float | None:
-    number = float(value)
-    return number if math.isfinite(number) else None
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
 
 
 def classes_reached(predicted: Iterable[int] | Mapping[int, int]) -> int:
