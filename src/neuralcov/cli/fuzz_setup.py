@@ -17,6 +17,7 @@ from neuralcov.cli.samples import choose, load_samples
 from neuralcov.core.criterion import criterion_from_text
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.coverage import Coverage
+from neuralcov.criteria import NC
 from neuralcov.fuzz import Fuzzer, Mutation, Stylise, image_mutations, style_folder, text_mutations
 from neuralcov.fuzz.folder import CampaignFolder
 
@@ -67,6 +68,15 @@ class Bench:
     fuzzer: Fuzzer
     samples: zoo.Samples
     model: nn.Module
+    rival: nn.Module | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Seeds:
+    """Seeds that a campaign's folder keeps, with the vocabulary of texts."""
+
+    samples: zoo.Samples
+    words: tuple[str, ...] | None
 
 
 def lasting(text: str) -> str:
@@ -108,17 +118,30 @@ def order_of(folder: Path) -> Order:
     return Order(**known)
 
 
-def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
-    """The fuzzer an order describes. A campaign that goes on reads the calibration from its folder."""
+def build(order: Order, folder: Path, *, resumed: bool, searching: bool = True, kept: Seeds | None = None) -> Bench:
+    """The fuzzer an order describes. A campaign that goes on reads the calibration from its folder.
+
+    Args:
+        order: what was asked for.
+        folder: the campaign's.
+        resumed: whether the campaign has begun.
+        searching: whether coverage will guide; faults are looked at without, on a model with any weights.
+        kept: the seeds, where they do not come from the data that the order names.
+    """
     if order.deterministic:
         torch.use_deterministic_algorithms(True)
     model = load_model(order.model, _path(order.weights), order.device)
-    coverage = Coverage(model, [criterion_from_text(text) for text in order.criteria], layers=order.layers)
-    if order.guidance == "coverage":
+    if searching:
+        coverage = Coverage(model, [criterion_from_text(text) for text in order.criteria], layers=order.layers)
+    else:
+        coverage = Coverage(model, [NC()], layers=order.layers)
+    if searching and order.guidance == "coverage":
         _calibrate(coverage, order, folder, resumed)
-    samples = load_samples(order.data, mean=order.mean, std=order.std)
-    samples = choose(samples, order.seeds, order.seed)
-    vocabulary = _vocabulary(order.data, samples)
+    if kept is None:
+        samples = choose(load_samples(order.data, mean=order.mean, std=order.std), order.seeds, order.seed)
+        vocabulary = _vocabulary(order.data, samples)
+    else:
+        samples, vocabulary = kept.samples, kept.words
     rival = None
     if order.against is not None:
         rival = load_model(order.against, _path(order.against_weights), order.device)
@@ -144,9 +167,18 @@ def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
         time_limit=order.time_limit,
         checkpoint=order.checkpoint,
         pictures=order.pictures,
-        notes={"order": asdict(order), "classes": list(samples.classes)},
+        notes={
+            "order": asdict(order),
+            "classes": list(samples.classes),
+            "preparation": {
+                "levels": samples.levels,
+                "mean": list(samples.mean),
+                "std": list(samples.std),
+                "texts": samples.lengths is not None,
+            },
+        },
     )
-    return Bench(fuzzer, samples, model)
+    return Bench(fuzzer, samples, model, rival)
 
 
 def _calibrate(coverage: Coverage, order: Order, folder: Path, resumed: bool) -> None:
@@ -185,6 +217,12 @@ def _mutations(
 ) -> list[Mutation]:
     if samples.lengths is not None:
         found = text_mutations(vocabulary, _word_vectors(model, vocabulary))
+    elif samples.inputs.dim() != 4:
+        kind = "tokens" if not samples.inputs.is_floating_point() and samples.inputs.dim() == 2 else "numbers"
+        raise InputError(
+            f"data {order.data!r}: inputs of shape {tuple(samples.inputs.shape)} are {kind}; this command mutates "
+            "images (inputs, channels, height, width) and zoo:imdb; in Python, nc.Fuzzer(..., mutations=) takes others"
+        )
     else:
         found = image_mutations(min(samples.inputs.shape[2:]))
         if order.styles is not None or "style" in order.mutations:

@@ -12,6 +12,9 @@ from torch import Tensor
 from neuralcov.fuzz.candidates import follow
 from neuralcov.fuzz.engine import Engine, examine
 from neuralcov.fuzz.findings import Fault
+from neuralcov.fuzz.record import EXCEPTION, KINDS, NOT_FINITE, TIME_OUT
+
+BREAKS = (KINDS[NOT_FINITE], KINDS[EXCEPTION], KINDS[TIME_OUT])
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +37,11 @@ class Replay:
     def reproduced(self) -> bool:
         """Whether the saved input shows everything it showed, with the same prediction."""
         return set(self.fault.kinds) <= set(self.kinds) and self.after == self.fault.after
+
+    @property
+    def still_there(self) -> bool:
+        """Whether the saved input is still a fault of a kind it had, whatever it is taken for, or breaks the model."""
+        return bool(set(self.kinds) & {*self.fault.kinds, *BREAKS})
 
 
 def replay(engine: Engine, faults: Sequence[Fault]) -> list[Replay]:
