@@ -129,9 +129,9 @@ def export_line(part: str, count: int, folder: Path) -> str:
 def replay_line(entry: Replay) -> str:
     """What a second look at a fault gave, in a line."""
     fault = entry.fault
-    state = "comes back" if entry.reproduced else "does not come back"
+    state = "is as it was" if entry.reproduced else "is still there" if entry.still_there else "is mended"
     made = "made anew to the last bit" if entry.rebuilt else "made anew it differs"
     return (
-        f"fault {fault.number} ({', '.join(fault.kinds)}): {state}; predicted {fault.before} at first, {fault.after} "
+        f"fault {fault.number} ({', '.join(fault.kinds)}) {state}; predicted {fault.before} at first, {fault.after} "
         f"when found, {entry.after} now; {made}"
     )

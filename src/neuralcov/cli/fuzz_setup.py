@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from neuralcov.core.criterion import criterion_from_text
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.coverage import Coverage
+from neuralcov.criteria import NC
 from neuralcov.fuzz import Fuzzer, Mutation, Stylise, image_mutations, style_folder, text_mutations
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.sources.models import load_model
@@ -67,6 +68,7 @@ class PreparedFuzzer:
     fuzzer: Fuzzer
     samples: Samples
     model: nn.Module
+    rival: nn.Module | None = None
 
 
 def absolute_name(text: str) -> str:
@@ -108,16 +110,30 @@ def order_of(folder: Path) -> Order:
     return Order(**known)
 
 
-def build(order: Order, folder: Path, *, resumed: bool) -> PreparedFuzzer:
-    """The fuzzer an order describes. A campaign that goes on reads the calibration from its folder."""
+def build(
+    order: Order, folder: Path, *, resumed: bool, searching: bool = True, kept: Samples | None = None
+) -> PreparedFuzzer:
+    """The fuzzer an order describes. A campaign that goes on reads the calibration from its folder.
+
+    Args:
+        order: what was asked for.
+        folder: the campaign's.
+        resumed: whether the campaign has begun.
+        searching: whether coverage will guide; faults are looked at without, on a model with any weights.
+        kept: the seeds, where they do not come from the data that the order names.
+    """
     if order.deterministic:
         torch.use_deterministic_algorithms(True)
     model = load_model(order.model, _path(order.weights), order.device)
-    coverage = Coverage(model, [criterion_from_text(text) for text in order.criteria], layers=order.layers)
-    if order.guidance == "coverage":
+    if searching:
+        coverage = Coverage(model, [criterion_from_text(text) for text in order.criteria], layers=order.layers)
+    else:
+        coverage = Coverage(model, [NC()], layers=order.layers)
+    if searching and order.guidance == "coverage":
         _calibrate(coverage, order, folder, resumed)
-    samples = load_samples(order.data, mean=order.mean, std=order.std)
-    samples = choose(samples, order.seeds, order.seed)
+    samples = kept
+    if samples is None:
+        samples = choose(load_samples(order.data, mean=order.mean, std=order.std), order.seeds, order.seed)
     rival = None
     if order.against is not None:
         rival = load_model(order.against, _path(order.against_weights), order.device)
@@ -143,9 +159,18 @@ def build(order: Order, folder: Path, *, resumed: bool) -> PreparedFuzzer:
         time_limit=order.time_limit,
         checkpoint=order.checkpoint,
         pictures=order.pictures,
-        notes={"order": asdict(order), "classes": list(samples.classes)},
+        notes={
+            "order": asdict(order),
+            "classes": list(samples.classes),
+            "preparation": {
+                "levels": samples.levels,
+                "mean": list(samples.mean),
+                "std": list(samples.std),
+                "texts": samples.lengths is not None,
+            },
+        },
     )
-    return PreparedFuzzer(fuzzer, samples, model)
+    return PreparedFuzzer(fuzzer, samples, model, rival)
 
 
 def _calibrate(coverage: Coverage, order: Order, folder: Path, resumed: bool) -> None:
@@ -176,6 +201,12 @@ def _preprocess(samples: Samples) -> Callable[[Tensor], Any]:
 def _mutations(order: Order, samples: Samples, model: nn.Module) -> list[Mutation]:
     if samples.lengths is not None:
         found = text_mutations(samples.words, _word_vectors(model, samples.words))
+    elif samples.inputs.dim() != 4:
+        kind = "tokens" if not samples.inputs.is_floating_point() and samples.inputs.dim() == 2 else "numbers"
+        raise InputError(
+            f"data {order.data!r}: inputs of shape {tuple(samples.inputs.shape)} are {kind}; this command mutates "
+            "images (inputs, channels, height, width) and zoo:imdb; in Python, nc.Fuzzer(..., mutations=) takes others"
+        )
     else:
         found = image_mutations(min(samples.inputs.shape[2:]))
         if order.styles is not None or "style" in order.mutations:

@@ -153,6 +153,7 @@ class Fuzzer:
         self._meter: StatsReader | None = None
         self._whole = True
         self._exact = True
+        self._only_read = False
 
     # What a user does
 
@@ -173,6 +174,8 @@ class Fuzzer:
             progress: show a live screen, or lines where there is no terminal; by default only in a terminal.
         """
         limits = Limits(iterations, seconds, faults)
+        if self._only_read:
+            raise CampaignError("the campaign was only read, so coverage has not seen what it found: call resume()")
         if self._engine is None and self.folder is not None:
             self.folder.require_new()
         return self._within(limits, progress, self._begin)
@@ -268,7 +271,7 @@ class Fuzzer:
         require_weights(self._weights(), folder.config().get("weights", {}), str(folder.path))
         latest = None if self.rules.random else folder.latest_coverage()
         upto = latest[0] if latest is not None else None if self.rules.random else 0
-        records = self._read_folder(upto)
+        records = self._read_folder(upto, going_on=True)
         engine = self._running()
         if latest is not None:
             folder.require_log_up_to(latest[0], engine.book.tally.waves)
@@ -298,7 +301,7 @@ class Fuzzer:
                     "with a coverage that has observed what it had"
                 )
 
-    def _read_folder(self, upto: int | None = None) -> list[WaveRecord]:
+    def _read_folder(self, upto: int | None = None, *, going_on: bool = False) -> list[WaveRecord]:
         """Build everything from the folder; give the waves from ``upto`` on, which are not in the book yet."""
         folder = self.folder
         if folder is None:
@@ -307,7 +310,8 @@ class Fuzzer:
         arrays = folder.seeds()
         left_out = {int(row): reason for row, reason in config["left out"].items()}
         found = SeedReport(arrays["predictions"], arrays["usable"].astype(bool), left_out)
-        require_same(self._config(Limits(**config["limits"]), found), config, str(folder.path))
+        require_same(self._config(Limits(**config["limits"]), found), config, str(folder.path), going_on=going_on)
+        self._only_read = not going_on
         if self._checks or self._rival is not None:
             again = survey(self._runner(), self._roots, self._labels, observe=False)
             found = SeedReport(found.predictions, found.usable, left_out, again.ran)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import pickle
 import traceback
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,9 @@ from neuralcov.sources.offered import offered
 from neuralcov.tap.inputs import call
 
 _FORMS = "package.module:factory, zoo:NAME, torchvision:NAME, timm:NAME or hf:PATH"
+# Sources whose models have fresh weights, and the networks of the zoo that come with published ones.
+_FRESH = ("zoo", "demo", "torchvision", "timm")
+_PUBLISHED = ("inception", "adain")
 
 
 def load_model(text: str, weights: Path | None = None, device: str = "cpu") -> nn.Module:
@@ -42,6 +44,28 @@ def load_model(text: str, weights: Path | None = None, device: str = "cpu") -> n
     return model.to(usable_device(device)).eval()
 
 
+def weights_of(text: str, model: nn.Module, weights: Path | None) -> tuple[str, str | None]:
+    """Tell where a model's weights come from: ``given``, ``random`` or ``as built``, and what a person should know.
+
+    >>> weights_of("torchvision:resnet18", nn.Linear(2, 2), None)
+    ('random', 'torchvision:resnet18: no --weights, so these are random weights')
+    """
+    source, _, rest = text.partition(":")
+    name, arguments = split_call(rest)
+    if weights is not None:
+        return "given", None
+    if source == "hf" or next(model.parameters(), None) is None:
+        return "as built", None
+    fresh = source in _FRESH and not (source == "zoo" and name in _PUBLISHED) and "checkpoint_path" not in arguments
+    if fresh:
+        return "random", f"{text}: no --weights, so these are random weights"
+    if source in _FRESH:
+        return "as built", None
+    return "as built", (
+        f"{text} gave a model as it was built; pass --weights FILE if these are not its trained weights"
+    )
+
+
 def raised_by_model(error: BaseException) -> bool:
     """Whether an error came out of the user's model while it ran."""
     frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
@@ -53,7 +77,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
     state = read_weights(path)
     try:
         model.load_state_dict(state)
-    except RuntimeError as error:
+    except (RuntimeError, TypeError, AttributeError) as error:
         first = next((line.strip() for line in str(error).splitlines()[1:] if line.strip()), str(error))
         raise InputError(f"{path}: these weights do not fit {type(model).__name__}: {first}") from error
 
@@ -70,13 +94,17 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except SafetensorError as error:
         raise InputError(f"{path}: not a safetensors file, or cut short ({error})") from error
-    except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        # Bytes that are no PyTorch file fail in whatever way their first letters lead to.
         raise InputError(
             f"{path}: holds more than plain tensors, or is no PyTorch file; save model.state_dict() and pass that"
         ) from error
     if isinstance(state, dict) and isinstance(state.get("state_dict"), dict):
         state = state["state_dict"]
-    if not isinstance(state, dict) or not all(isinstance(value, Tensor) for value in state.values()):
+    plain = isinstance(state, dict) and all(isinstance(name, str) for name in state)
+    if not plain or not all(isinstance(value, Tensor) for value in state.values()):
         raise InputError(f"{path}: expected a mapping of parameter names to tensors")
     return {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
 

@@ -20,7 +20,7 @@ def load_samples(
     """Inputs with their labels: images as bytes or floats in [0, 1], or tokens.
 
     Args:
-        text: as for :func:`neuralcov.cli.datasets.load_data`.
+        text: as for :func:`neuralcov.sources.data.load_data`.
         mean: per channel, for data that does not bring its own.
         std: per channel, likewise.
         split: the part of an offered data set meant when it does not say.

@@ -34,8 +34,8 @@ def reproduce(
     divide: Annotated[int, typer.Option(min=1, help="Divide the numbers of inputs, to try things out.")] = 1,
     report: Annotated[bool, typer.Option(help="Write tables and figures at the end.")] = True,
 ) -> None:
-    """Repeat the paper's experiments; stop at any time and call again to go on."""
-    kept = CellFolder(folder)
+    """Repeat the paper's experiments; stop at any time and call again to go on. Exit with 1 if cells failed."""
+    kept, failed = CellFolder(folder), False
     if _REPORT in names:
         if len(names) > 1:
             raise InputError(f"'report' stands alone: leave out {', '.join(n for n in names if n != _REPORT)}")
@@ -54,12 +54,14 @@ def reproduce(
             notify=lambda line: show.print(line, highlight=False),
         )
         _tell(outcome)
-        if not report:
-            return
-    from neuralcov_lab.experiments.report import write_report
+        failed = bool(outcome.failed)
+    if report:
+        from neuralcov_lab.experiments.report import write_report
 
-    for path in write_report(kept):
-        output().print(f"written: {path}", highlight=False, soft_wrap=True)
+        for path in write_report(kept):
+            output().print(f"written: {path}", highlight=False, soft_wrap=True)
+    if failed:
+        raise typer.Exit(1)
 
 
 def _tell(outcome: Outcome) -> None:

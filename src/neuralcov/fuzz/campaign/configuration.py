@@ -19,7 +19,8 @@ from neuralcov.fuzz.search.wave import Rules
 from neuralcov.fuzz.validity import Validity
 from neuralcov.tap.inputs import as_labels
 
-# What must be the same for a campaign to go on.
+# What must be the same to look at a campaign's faults, and for it to go on.
+_READ = ("rules", "space", "mutations", "checks", "seeds")
 _SAME = ("rules", "space", "mutations", "criteria", "calibration", "checks", "seeds")
 
 
@@ -63,9 +64,9 @@ def checked_mutations(mutations: Sequence[Mutation] | None, roots: Tensor, space
     return tuple(mutations)
 
 
-def require_same(ours: dict[str, Any], theirs: dict[str, Any], where: str) -> None:
-    """Refuse to go on with a campaign that was something else."""
-    for part in _SAME:
+def require_same(ours: dict[str, Any], theirs: dict[str, Any], where: str, *, going_on: bool = True) -> None:
+    """Refuse a campaign that was something else; what guided it matters only if it is to go on."""
+    for part in _SAME if going_on else _READ:
         if ours[part] == theirs[part]:
             continue
         mine, other = ours[part], theirs[part]

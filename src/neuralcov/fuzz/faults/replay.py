@@ -10,9 +10,12 @@ import torch
 from torch import Tensor
 
 from neuralcov.fuzz.campaign.corpus import AppliedMutation
+from neuralcov.fuzz.campaign.log import EXCEPTION, KINDS, NOT_FINITE, TIME_OUT
 from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.fuzz.search.candidates import follow
 from neuralcov.fuzz.search.wave import Search, examine
+
+BREAKS = (KINDS[NOT_FINITE], KINDS[EXCEPTION], KINDS[TIME_OUT])
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +38,11 @@ class Replay:
     def reproduced(self) -> bool:
         """Whether the saved input shows everything it showed, with the same prediction."""
         return set(self.fault.kinds) <= set(self.kinds) and self.after == self.fault.after
+
+    @property
+    def still_there(self) -> bool:
+        """Whether the saved input is still a fault of a kind it had, whatever it is taken for, or breaks the model."""
+        return bool(set(self.kinds) & {*self.fault.kinds, *BREAKS})
 
 
 def replay(engine: Search, faults: Sequence[Fault]) -> list[Replay]:
