@@ -24,7 +24,8 @@ from neuralcov.core.errors import (
     StateFileError,
 )
 from neuralcov.core.layout import Layout
-from neuralcov.core.ledger import AnyCriterion, Finding, LayerRow, Ledger, States
+from neuralcov.core.ledger import AnyCriterion, Finding, LayerRow, Ledger, SharedStates
+from neuralcov.core.ownership import Shared
 from neuralcov.core.reference import Reference
 from neuralcov.progress import tracked
 from neuralcov.proposal import Proposal
@@ -48,7 +49,7 @@ class Snapshot:
     names: tuple[str, ...]
     identities: Mapping[str, str | None]
     layout: Layout | None
-    states: States | None
+    states: SharedStates | None
 
 
 class Coverage:
@@ -363,9 +364,7 @@ class Coverage:
 
     def snapshot(self) -> Snapshot:
         """The present state, to return to with :meth:`restore`."""
-        self._ledger.hold()
-        states = None if self._ledger.empty else self._ledger.states
-        return Snapshot(self._ledger.names, self.calibration_ids(), self._ledger.layout, states)
+        return Snapshot(self._ledger.names, self.calibration_ids(), self._ledger.layout, self._ledger.share())
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot of this coverage or one like it."""
@@ -374,11 +373,11 @@ class Coverage:
         self._require_same(snapshot.names, snapshot.identities, "the snapshot")
         if self._ledger.layout is not None and snapshot.layout is not None:
             self._ledger.layout.require_same(snapshot.layout, "the snapshot")
-        self._ledger.replace(snapshot.states, held=True)
+        self._ledger.adopt(snapshot.states)
 
     def reset(self) -> None:
         """Empty the coverage and keep the calibration."""
-        self._ledger.replace(None, held=False)
+        self._ledger.adopt(None)
         self._warned.clear()
 
     def merge(self, other: Coverage) -> None:
@@ -446,7 +445,7 @@ class Coverage:
             content.layout.require_modules(coverage._tap.widths(), str(path))
             coverage._tap.expect(content.layout)
         coverage._ledger.layout = content.layout
-        coverage._ledger.replace(content.states, held=False)
+        coverage._ledger.adopt(tuple(Shared(state) for state in content.states))
         coverage._identities = dict(content.identities)
         if calibration is not None:
             coverage._supply(load_reference(calibration, home_of(where)), str(calibration))
@@ -537,7 +536,7 @@ class Coverage:
         self._ledger.criteria = tuple(
             criterion.calibrate(reference) if criterion.learns else criterion for criterion in self.criteria
         )
-        self._ledger.replace(None, held=False)
+        self._ledger.adopt(None)
         self._reference, self._identities = reference, None
 
     def _read_calibration(self, path: AnyPath) -> Reference:
@@ -564,9 +563,9 @@ class Coverage:
             if criterion.learns:
                 theirs = reference.identity(criterion.learns)
                 _refuse_other_calibration(criterion.name, self.calibration_ids()[criterion.name], theirs, path)
-        kept = self._ledger.states
+        kept = self._ledger.share()
         self._fit(reference)
-        self._ledger.replace(kept, held=False)
+        self._ledger.adopt(kept)
 
     def _require_same(self, names: tuple[str, ...], identities: Mapping[str, str | None], what: str) -> None:
         if names != self._ledger.names:
@@ -581,9 +580,7 @@ class Coverage:
         twin._tap, twin._unpack = self._tap, self._unpack
         twin._reference, twin._identities = self._reference, self.calibration_ids()
         twin._ledger.layout = self._ledger.layout
-        if not self._ledger.empty:
-            self._ledger.hold()
-            twin._ledger.replace(self._ledger.states, held=True)
+        twin._ledger.adopt(self._ledger.share())
         return twin
 
     def _warn(self) -> None:

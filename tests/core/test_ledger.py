@@ -4,6 +4,7 @@ import torch
 import neuralcov as nc
 from neuralcov.core.activations import Activations
 from neuralcov.core.ledger import Ledger
+from neuralcov.core.ownership import GraphOwned
 from neuralcov.core.records import flatten, map_tensors
 
 CRITERIA = [nc.NC(0.5), nc.TKNC(1), nc.NLC(), nc.NLC(rule="all")]
@@ -19,7 +20,7 @@ def lent_ledger():
     ledger.layout = batch(0).layout
     ledger.observe(batch(0))
     lent = map_tensors(torch.clone, ledger.states)
-    ledger.replace(lent, held=False, borrowed=True)
+    ledger.advance(tuple(GraphOwned(state) for state in lent))
     return ledger, lent
 
 
@@ -37,9 +38,9 @@ def overwrite(states):
         lambda ledger: ledger.observe_one_by_one(batch(1)),
         lambda ledger: ledger.admit(batch(1)),
         lambda ledger: ledger.merge(lent_ledger()[0]),
-        lambda ledger: ledger.hold(),
+        lambda ledger: ledger.share(),
     ],
-    ids=["observe", "one by one", "admit", "merge", "hold"],
+    ids=["observe", "one by one", "admit", "merge", "share"],
 )
 def test_nothing_that_is_kept_lies_in_borrowed_tensors(action):
     plain = Ledger(CRITERIA)

@@ -165,11 +165,14 @@ class SurpriseCriterion(Criterion[Buckets]):
         self, state: Buckets, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], Buckets]:
         """In order, inputs whose bucket adds to the value and is new to the inputs before them as well."""
+        if min_gain < 0:
+            return super().admit(state, batch, min_gain=min_gain)
         buckets, _ = self._buckets(batch)
         useful = buckets.isfinite() if self.upper is None else self._within(buckets)
         step = 1.0 if self.upper is None else self.bucket / self.upper
         taken = state.covered.firsts(buckets, useful & (min_gain < step))
-        return taken, Buckets(counted(state.counts, taken), state.widths, state.covered.add(buckets, taken))
+        counts = counted(state.counts, taken, self.exclusions(batch))
+        return taken, Buckets(counts, state.widths, state.covered.add(buckets, taken))
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
         """The surprise of each input; NaN for those left out."""
