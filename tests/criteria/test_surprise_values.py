@@ -111,6 +111,14 @@ def test_admitting_nothing_leaves_the_covered_buckets_as_they_are(criterion):
 
 
 @NAMED
+def test_exclusions_are_what_observing_counts(criterion):
+    criterion, batch = ready(criterion), offered()
+    empty = criterion.init(batch.layout)
+    alone = [criterion.observe(empty, batch.take(slice(i, i + 1))).counts.tolist() for i in range(batch.size)]
+    assert criterion.exclusions(batch).tolist() == [counts.index(1) for counts in alone]
+
+
+@NAMED
 def test_definitions_are_numbered(criterion):
     assert type(criterion).definition == 2
     assert Criterion.definition == 1

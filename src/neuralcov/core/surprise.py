@@ -16,6 +16,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.buckets import BucketSet
 from neuralcov.core.criterion import (
     ALL_PROMISES,
+    NOT_FINITE,
     TAKEN,
     UNPLACED,
     Criterion,
@@ -170,6 +171,12 @@ class SurpriseCriterion(Criterion[Buckets]):
         known = taken.device.type == "cpu" and not bool(taken.any())
         covered = state.covered if known else state.covered.add(buckets, taken)
         return taken, Buckets(state.counts + counts, state.widths, covered)
+
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """Tell for each input ``TAKEN``, or why it is left out: ``NOT_FINITE`` or, for want of a bucket, ``UNPLACED``."""
+        buckets, _ = self._buckets(batch)
+        unplaced = torch.where(buckets.isfinite(), TAKEN, UNPLACED)
+        return unplaced.masked_fill(~batch.only(self._names(batch)).finite, NOT_FINITE)
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
         """The surprise of each input; NaN for those left out."""
