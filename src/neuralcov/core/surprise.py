@@ -173,7 +173,7 @@ class SurpriseCriterion(Criterion[Buckets]):
         return taken, Buckets(state.counts + counts, state.widths, covered)
 
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """Tell why each input is left out, ``NOT_FINITE`` or, for want of a bucket, ``UNPLACED``; ``TAKEN`` if it is not."""
+        """Tell why each input is left out: ``NOT_FINITE`` or, without a bucket, ``UNPLACED``; else ``TAKEN``."""
         buckets, _ = self._buckets(batch)
         unplaced = torch.where(buckets.isfinite(), TAKEN, UNPLACED)
         return unplaced.masked_fill(~batch.only(self._names(batch)).finite, NOT_FINITE)
