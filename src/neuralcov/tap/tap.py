@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from neuralcov.core.activations import Activations
+from neuralcov.core.activations import Activations, home_of
 from neuralcov.core.errors import InputError, LayerError
-from neuralcov.tap.inputs import Batch, Padding, batch_size, call, first_tensor, padding_of, to_device
+from neuralcov.tap.inputs import Batch, Padding, call, first_tensor, padding_of, to_device
 from neuralcov.tap.kinds import Kind, kind_of, multiplies_by_weights, static_width
+from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
 from neuralcov.tap.preserve import original_module, preserved
 from neuralcov.tap.reduce import to_neurons
@@ -134,10 +135,13 @@ class Tap:
 
         Returns the activations and the model's output.
         """
-        inputs = to_device(batch.inputs, self.device)
-        size = batch_size(inputs, self.batch_axis)
+        inputs = as_arguments(self.model, to_device(batch.inputs, self.device))
+        members = Members.of(inputs, self.batch_axis, batch.batch)
+        size = members.size
         if batch.labels is not None and batch.labels.shape[0] != size:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
+        # Before the run: a model may overwrite its inputs.
+        keys = members.keys()
         recording = _Recording(size, padding_of(inputs, lengths, size, self.batch_axis))
         if relevance:
             self._refuse_recurrent()
@@ -162,6 +166,7 @@ class Tap:
             predictions=None if classes is None else classes.to(home),
             relevance=explained,
             present=recording.present,
+            keys=None if keys is None else keys.to(home_of(home), non_blocking=True),
         )
         return activations, output
 
