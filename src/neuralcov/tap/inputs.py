@@ -39,7 +39,7 @@ def unpack_batch(item: Any, batch_axis: int = 0, unpack: Unpack | None = None) -
     """
     if unpack is not None:
         inputs, labels, batch = (*unpack(item), None)[:3]
-        return Batch(inputs, as_labels(labels), batch)
+        return Batch(inputs, as_labels(labels), batch=batch)
     if isinstance(item, (Tensor, np.ndarray, PackedSequence)):
         return Batch(item)
     if isinstance(item, Mapping):

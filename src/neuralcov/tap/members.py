@@ -16,6 +16,7 @@ from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Int
 from neuralcov.tap.inputs import batch_size, first_tensor, is_list_of_inputs
 
+_CHANNELS = (1, 3, 4)
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
@@ -140,16 +141,19 @@ class Members:
 
 
 def as_arguments(model: nn.Module, inputs: Any) -> Any:
-    """Inputs whose list, if they are one, is either several arguments of the model or its one argument.
+    """Inputs whose list or tuple, if they are one, is either several arguments of the model or its one argument.
 
-    A list is one argument if the model requires no second one and the list looks like one of images (tensors of three
-    axes), or is longer than the model has arguments.
+    It is one argument if the model requires no second one and it is a list of images (tensors of three axes), a tuple of
+    images with 1, 3 or 4 channels, or longer than the model has arguments.
     """
-    if not isinstance(inputs, list):
+    if isinstance(inputs, PackedSequence) or not isinstance(inputs, (list, tuple)):
         return inputs
     required, most = _positional(model)
-    looks = all(isinstance(part, Tensor) and part.dim() == 3 for part in inputs)
-    return (inputs,) if required <= 1 and (looks or len(inputs) > most) else tuple(inputs)
+    images = required <= 1 and is_list_of_inputs(inputs) and all(part.ndim == 3 for part in inputs)
+    known = isinstance(inputs, list) or len(inputs) > most
+    if images and (known or all(part.shape[0] in _CHANNELS for part in inputs)):
+        return (inputs,)
+    return (inputs,) if isinstance(inputs, list) and required <= 1 and len(inputs) > most else tuple(inputs)
 
 
 def _positional(model: nn.Module) -> tuple[int, float]:
