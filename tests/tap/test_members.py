@@ -62,7 +62,7 @@ def test_activations_carry_the_keys_of_their_inputs():
 
 def test_parts_of_a_batch_are_copies_in_the_same_structure():
     x, mask, state = torch.randn(5, 4), torch.ones(4, 4), (torch.randn(2, 5, 3), torch.randn(2, 5, 3))
-    part = Members.of((x, mask, state, None, "mean")).take(1, 2)
+    part = Members.of((x, mask, state, None, "mean")).take([1, 2])
     assert torch.equal(part[0], x[1:3])
     assert torch.equal(part[1], mask)
     assert torch.equal(part[2][1], state[1][:, 1:3])
@@ -72,11 +72,11 @@ def test_parts_of_a_batch_are_copies_in_the_same_structure():
     assert x[1:3].any()
     assert mask.all()
     images = [torch.randn(3, 4, 5), torch.randn(3, 2, 2), torch.randn(3, 6, 1)]
-    listed = Members.of((images, [{"boxes": torch.ones(1, 4)}] * 3)).take(0, 2)
+    listed = Members.of((images, [{"boxes": torch.ones(1, 4)}] * 3)).take([0, 1])
     assert [len(argument) for argument in listed] == [2, 2]
     assert torch.equal(listed[0][1], images[1])
     packed = pack_sequence([torch.randn(3, 2), torch.randn(5, 2), torch.randn(1, 2)], enforce_sorted=False)
-    first, second = nn.utils.rnn.unpack_sequence(Members.of(packed).take(0, 2))
+    first, second = nn.utils.rnn.unpack_sequence(Members.of(packed).take([0, 1]))
     assert torch.equal(first, nn.utils.rnn.unpack_sequence(packed)[0])
     assert torch.equal(second, nn.utils.rnn.unpack_sequence(packed)[1])
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from neuralcov.core.errors import CoverageWarning, LayerError, MismatchError
 from neuralcov.tap.rows import INPUT_MAJOR, UNDECIDED, Note, RowOrder, find_order, without
 
-# How often further inputs of one batch are asked while two orders fit.
-_MOST_TRIES = 4
 _NAMED = 8
 
 
@@ -28,6 +26,8 @@ class KnownRows:
         self.widths: dict[str, int] = {}
         self.asked = False
         self.why_not = ""
+        # Layers with several rows per input that were never asked about inputs of unlike lengths.
+        self.doubtful: set[str] = set()
         self._choice = choice
         self._axes: dict[str, tuple[int, ...]] = {}
         self._batches = 0
@@ -41,12 +41,6 @@ class KnownRows:
             return False
         self._batches += 1
         return self._batches & (self._batches - 1) == 0
-
-    def tries(self, size: int) -> Iterator[tuple[int, int, int]]:
-        """Where to take inputs from, and how many for the larger and the smaller run; further ones while undecided."""
-        many = min(3, size)
-        for start in range(0, size - many + 1, many)[:_MOST_TRIES]:
-            yield start, many, many - 1
 
     def learn(
         self,
@@ -81,11 +75,42 @@ class KnownRows:
                 self.widths[layer] = (one or other).width  # type: ignore[union-attr]
                 if found.per_input > 1:
                     self._axes[layer] = axes
+                    self.doubtful.add(layer)
                 continue
             reason = found if isinstance(found, str) else f"its rows are {found} here but were {known} before"
-            shapes = " and ".join("none" if n is None else str(n.shape) for n in (one, other))
-            problems[layer] = f"shapes {shapes} for {sizes[0]} and {sizes[1]} inputs: {reason}"
+            problems[layer] = _problem(one, other, sizes, reason)
         return problems
+
+    def confirm(
+        self, larger: Mapping[str, Note], smaller: Mapping[str, Note], sizes: tuple[int, int]
+    ) -> dict[str, str]:
+        """Hold doubtful layers against two runs on inputs of unlike lengths; return those that fail, and why.
+
+        What packs tokens, or leaves padding out, has an order of rows as long as all inputs are of one length.
+        """
+        problems = {}
+        for layer in self.doubtful:
+            one, other, known = larger.get(layer), smaller.get(layer), self.orders[layer]
+            found = find_order(one, other, sizes)
+            if not isinstance(found, RowOrder) or not found.agrees_with(known) or found.per_input != known.per_input:
+                problems[layer] = _problem(one, other, sizes, "it has other rows for inputs of unlike lengths")
+        self.doubtful.clear()
+        return problems
+
+    def count(self, notes: Mapping[str, Note], size: int) -> dict[str, str]:
+        """Hold experts against a run on some inputs; return those with another number of rows for them, and why."""
+        problems = {}
+        for layer in self.experts:
+            order = self.orders[layer]
+            shape = notes[layer].shape if layer in notes else None
+            if shape is None or shape[order.axis] != order.per_input * size:
+                problems[layer] = f"shape {shape or 'none'} for {size} inputs: it takes rows by their content"
+        return problems
+
+    @property
+    def experts(self) -> list[str]:
+        """Layers within experts, which may have been given the same number of rows for every input by chance."""
+        return [layer for layer in self.orders if "expert" in layer.lower() and layer not in self.left_out]
 
     @property
     def undecided(self) -> bool:
@@ -131,6 +156,9 @@ class KnownRows:
                 f"leave out what does not with layers={without(problems, self._choice)!r}, or pass rows=, a function "
                 "from layer and output to the input of each row, -1 for none"
             )
+        for layer in problems:
+            self.orders.pop(layer, None)
+            self.doubtful.discard(layer)
         self.left_out |= problems
         self._unsaid |= bool(problems)
 
@@ -175,6 +203,7 @@ class KnownRows:
     def expect(self, found: Mapping[str, Any]) -> None:
         """Go on from what :meth:`to_json` gave."""
         self.orders = orders_of(found)
+        self.doubtful = {layer for layer, order in self.orders.items() if order.per_input > 1}
         self.left_out = {str(name): str(why) for name, why in found["left_out"].items()}
         self._axes = {str(name): tuple(axes) for name, axes in found["axes"].items()}
         self.asked = True
@@ -198,6 +227,11 @@ def require_same_rows(ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] 
                 f"layer {layer!r} has its rows {others[layer]} in {what} but {order} in this coverage: "
                 "measure both with the same batch_axis= and shapes"
             )
+
+
+def _problem(one: Note | None, other: Note | None, sizes: tuple[int, int], reason: str) -> str:
+    shapes = " and ".join("none" if noted is None else str(noted.shape) for noted in (one, other))
+    return f"shapes {shapes} for {sizes[0]} and {sizes[1]} inputs: {reason}"
 
 
 def _explained(before: int, now: int, axes: Sequence[int], axes_now: Sequence[int]) -> bool:

@@ -80,34 +80,61 @@ class Members:
             if axis != self.axis_of(tensor)
         )
 
-    def take(self, start: int, count: int) -> Any:
+    def unlike(self) -> list[int] | None:
+        """Return two or three inputs of unlike lengths, the longest first; ``None`` if none are known to be.
+
+        Lengths are those of packed sequences, numbers that come one per input, and tokens counted by masks. Waits for
+        the device if there are any.
+        """
+        for leaf in _leaves(self.inputs):
+            lengths = self._lengths(leaf)
+            if lengths is not None and len(set(lengths)) > 1:
+                rows = sorted(range(self.size), key=lengths.__getitem__, reverse=True)
+                return [rows[0], *rows[1:-1][:1], rows[-1]]
+        return None
+
+    def _lengths(self, leaf: Any) -> list[float] | None:
+        if isinstance(leaf, PackedSequence):
+            return pad_packed_sequence(leaf)[1].tolist()
+        if not isinstance(leaf, Tensor) or leaf.dim() not in (1, 2) or self.axis_of(leaf) != 0 or leaf.is_complex():
+            return None
+        if leaf.dim() == 1:
+            return leaf.tolist()
+        whole = not leaf.is_floating_point()
+        return leaf.sum(1).tolist() if whole and bool(((leaf == 0) | (leaf == 1)).all()) else None
+
+    def take(self, rows: Sequence[int]) -> Any:
         """Copy some of the inputs, in the structure of all of them."""
         if isinstance(self.inputs, tuple) and not isinstance(self.inputs, PackedSequence):
-            return tuple(self._taken(part, start, count) for part in self.inputs)
+            return tuple(self._taken(part, rows) for part in self.inputs)
         if isinstance(self.inputs, Mapping):
-            return {name: self._taken(part, start, count) for name, part in self.inputs.items()}
-        return self._taken(self.inputs, start, count)
+            return {name: self._taken(part, rows) for name, part in self.inputs.items()}
+        return self._taken(self.inputs, rows)
 
-    def _taken(self, value: Any, start: int, count: int) -> Any:
+    def _taken(self, value: Any, rows: Sequence[int]) -> Any:
         if isinstance(value, PackedSequence):
-            return _part_of_packed(value, start, count)
+            return _part_of_packed(value, rows)
         if isinstance(value, Tensor):
             axis = self.axis_of(value)
-            return value.clone() if axis is None else value.narrow(axis, start, count).clone()
+            return value.clone() if axis is None else value.index_select(axis, torch.tensor(rows, device=value.device))
         if self.listed and isinstance(value, (list, tuple)) and len(value) == self.size:
-            return type(value)(_copied(part) for part in value[start : start + count])
+            return type(value)(_copied(value[row]) for row in rows)
         if isinstance(value, Mapping):
-            return {name: self._taken(part, start, count) for name, part in value.items()}
+            return {name: self._taken(part, rows) for name, part in value.items()}
         if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return type(value)(*(self._taken(part, start, count) for part in value))
+            return type(value)(*(self._taken(part, rows) for part in value))
         if isinstance(value, (list, tuple)):
-            return type(value)(self._taken(part, start, count) for part in value)
+            return type(value)(self._taken(part, rows) for part in value)
         return value
 
     def keys(self) -> Int[Tensor, "batch 2"] | None:
         """128-bit keys of the inputs by their bytes, without waiting for the device; ``None`` where they have none."""
         rows: list[Tensor] = []
-        for argument in _arguments(self.inputs):
+        inputs = self.inputs
+        if isinstance(inputs, Mapping):
+            # The order in which somebody named them says nothing about the inputs.
+            inputs = {name: inputs[name] for name in sorted(inputs, key=str)}
+        for argument in _arguments(inputs):
             if self.listed and isinstance(argument, (list, tuple)) and len(argument) == self.size:
                 listed = _padded(argument)
                 if listed is not None:
@@ -143,8 +170,8 @@ class Members:
 def as_arguments(model: nn.Module, inputs: Any) -> Any:
     """Inputs whose list or tuple, if they are one, is either several arguments of the model or its one argument.
 
-    It is one argument if the model requires no second one and it is a list of images (tensors of three axes), a tuple of
-    images with 1, 3 or 4 channels, or longer than the model has arguments.
+    It is one argument if the model requires no second one and it is a list of images (tensors of three axes), a tuple
+    of images with 1, 3 or 4 channels, or longer than the model has arguments.
     """
     if isinstance(inputs, PackedSequence) or not isinstance(inputs, (list, tuple)):
         return inputs
@@ -190,8 +217,7 @@ def _first_argument(inputs: Any, batch: int | str | None) -> Any:
 
 def _arguments(inputs: Any) -> Sequence[Any]:
     if isinstance(inputs, Mapping):
-        # Sorted, so that content keys do not depend on the order in which somebody named them.
-        return [inputs[name] for name in sorted(inputs, key=str)]
+        return list(inputs.values())
     return inputs if isinstance(inputs, tuple) and not isinstance(inputs, PackedSequence) else (inputs,)
 
 
@@ -229,11 +255,11 @@ def _copied(value: Any) -> Any:
     return type(value)(_copied(part) for part in value) if isinstance(value, (list, tuple)) else value
 
 
-def _part_of_packed(packed: PackedSequence, start: int, count: int) -> PackedSequence:
+def _part_of_packed(packed: PackedSequence, rows: Sequence[int]) -> PackedSequence:
     padded, lengths = pad_packed_sequence(packed, batch_first=True)
-    rows = slice(start, start + count)
-    sorted_already = packed.sorted_indices is None
-    return pack_padded_sequence(padded[rows], lengths[rows], batch_first=True, enforce_sorted=sorted_already)
+    some = list(rows)
+    sorted_already = packed.sorted_indices is None and some == sorted(some)
+    return pack_padded_sequence(padded[some], lengths[some], batch_first=True, enforce_sorted=sorted_already)
 
 
 def _padded(images: Sequence[Any]) -> Tensor | None:

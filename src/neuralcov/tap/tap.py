@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -17,6 +17,7 @@ from neuralcov.core.activations import Activations, home_of
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.layout import Layout
 from neuralcov.tap.absent import fill_absent, module_name, never_fired, with_silent_modules
+from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.inputs import Batch, Padding, call, first_tensor, padding_of, to_device
 from neuralcov.tap.kinds import Kind, feature_axis, kind_of, multiplies_by_weights, static_width
 from neuralcov.tap.known_rows import KnownRows
@@ -96,7 +97,8 @@ class Tap:
         self._mode = mode
         self._steps: dict[str, int] = {}
         self._most_steps = steps
-        self._probe = Probe(self._noted, layers, rows)
+        self._experts = ExpertRows(self.model, self.chosen)
+        self._probe = Probe(self._noted, layers, rows, self._experts)
         self._layers: dict[str, int] = {}
         self._fired: set[str] = set()
         self._ran = False
@@ -150,6 +152,7 @@ class Tap:
                     # Scripted modules refuse hooks by their own method, but fire them where Python calls them.
                     hook = partial(self._hook, name, kind_of(module))
                     handles.append(nn.Module.register_forward_hook(module, hook))
+                handles += self._experts.hooks()
                 yield
             self._require_fired()
         finally:
@@ -185,7 +188,7 @@ class Tap:
         grad_mode = torch.inference_mode(False) if relevance else nullcontext()
         with grad_mode:
             with self.open(), torch.no_grad():
-                recording.probed = size > 1 and self.known_rows.wants_probe() and self._probe.ask(members, self._layers)
+                recording.probed = self._probe.prepare(members, self._layers)
                 self._recording = recording
                 try:
                     with recording.tape or nullcontext():
@@ -225,10 +228,10 @@ class Tap:
                 raise InputError(f"{members.size} inputs cannot be probed{self.known_rows.why_not}")
         self.known_rows.say()
 
-    def _noted(self, members: Members, start: int, count: int) -> dict[str, Note]:
+    def _noted(self, members: Members, rows: Sequence[int]) -> dict[str, Note]:
         """One run of the probe: eval mode whatever the mode, random state and buffers put back."""
-        part = members.take(start, count)
-        recording = _Recording(replace(members, inputs=part, size=count), None, notes={})
+        part = members.take(rows)
+        recording = _Recording(replace(members, inputs=part, size=len(rows)), None, notes={})
         self._recording = recording
         try:
             with random_state_kept(self.model), preserved(self.model, "eval"):
@@ -323,7 +326,7 @@ class Tap:
     def _record(self, recording: _Recording, layer: str, kind: Kind, tensor: Tensor, padding: Padding | None) -> None:
         """Reduce an output to neurons, or keep it until the order of its rows is found."""
         size = recording.size
-        owners = self._probe.owners(layer, tensor, size)
+        owners = self._probe.owners(layer, tensor, size, padding)
         if owners is not None:
             recording.owned[layer] = owners
             recording.layers[layer], recording.present[layer] = by_owner(tensor, owners, size, kind)
