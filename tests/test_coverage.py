@@ -85,6 +85,8 @@ def test_one_pass_calibrates_all(net, inputs):
     calls = []
     net.register_forward_hook(lambda *_: calls.append(1))
     coverage = nc.Coverage(net, [nc.KMNC(10), nc.NBC(), nc.SNAC(), nc.LVC()])
+    coverage.probe(inputs)
+    calls.clear()
     coverage.calibrate([inputs[:20], inputs[20:]])
     assert len(calls) == 2
     assert coverage.inputs == 0

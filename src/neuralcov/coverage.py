@@ -39,7 +39,12 @@ from neuralcov.store import (
     save_reference,
 )
 from neuralcov.tap import Batch, LayerChoice, Tap, unpack_batch
-from neuralcov.tap.inputs import as_labels
+from neuralcov.tap.inputs import Unpack, as_labels
+from neuralcov.tap.known_rows import require_same_rows
+from neuralcov.tap.rows import Rows
+
+# In place of a criterion's name, in findings about layers that were left out.
+_LAYERS = "layers"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +68,10 @@ class Coverage:
         batch_axis: the axis of the first input that is the batch.
         device: where inputs go; by default where the model is.
         mode: ``"eval"``, or ``"keep"`` to leave dropout and the like as they are.
-        unpack: from what a loader yields to ``(inputs, labels)``.
+        unpack: from what a loader yields to ``(inputs, labels)``, or to ``(inputs, labels, batch)`` where tensors
+            disagree: batch is the number of inputs, or the name of the tensor with one row per input.
+        rows: from a layer's name and its output to the input that each row of axis 0 belongs to, -1 for none, for
+            layers whose rows do not follow the batch (experts); ``None`` leaves a layer to what :meth:`probe` finds.
         steps: time steps of recurrent layers; by default those of the first batch.
         cuda_graph: record updates as CUDA graphs, one per shape of input, and replay them: much faster at small
             batches. For a model on one GPU whose forward pass does the same for every input of a shape; what it
@@ -88,16 +96,18 @@ class Coverage:
         batch_axis: int = 0,
         device: torch.device | str | None = None,
         mode: str = "eval",
-        unpack: Callable[[Any], tuple[Any, Any]] | None = None,
+        unpack: Unpack | None = None,
+        rows: Rows | None = None,
         steps: int | None = None,
         cuda_graph: bool = False,
     ) -> None:
         self._ledger = Ledger(criteria)
         self._tap: Tap | None = Tap(
-            model, layers, predict=predict, batch_axis=batch_axis, device=device, mode=mode, steps=steps
+            model, layers, predict=predict, batch_axis=batch_axis, device=device, mode=mode, steps=steps, rows=rows
         )
         self._recorder = Recorder(self._tap, self._ledger) if cuda_graph else None
         self._unpack = unpack
+        self._loaded_rows: Mapping[str, Any] | None = None
         self._reference: Reference | None = None
         self._identities: dict[str, str | None] | None = None
         self._warned: set[str] = set()
@@ -124,6 +134,7 @@ class Coverage:
         coverage._tap = None
         coverage._recorder = None
         coverage._unpack = None
+        coverage._loaded_rows = None
         coverage._reference = None
         coverage._identities = None
         coverage._warned = set()
@@ -171,6 +182,18 @@ class Coverage:
                 if part is not None:
                     stack.enter_context(part.open())
             yield
+
+    def probe(self, inputs: Any) -> None:
+        """Find out which rows of each layer's output belong to which input; nothing is observed.
+
+        The first batch of two or more inputs does the same by itself.
+
+        Args:
+            inputs: two or more, as for :meth:`update`.
+        """
+        if self._tap is None:
+            raise InputError("this coverage has no model to run inputs through")
+        self._tap.probe(Batch(inputs))
 
     def calibrate(
         self,
@@ -358,7 +381,12 @@ class Coverage:
         """What was left out of the measurement, and what to bear in mind when reading it."""
         left_out = 0 if self._reference is None else self._reference.left_out
         said = f"{left_out} training inputs with NaN or infinite outputs were left out"
-        return (*([Finding("calibration", said, left_out)] if left_out else []), *self._ledger.findings())
+        unread = "" if self._tap is None else self._tap.known_rows.sentence
+        return (
+            *([Finding(_LAYERS, unread)] if unread else []),
+            *([Finding("calibration", said, left_out)] if left_out else []),
+            *self._ledger.findings(),
+        )
 
     # States
 
@@ -383,6 +411,7 @@ class Coverage:
     def merge(self, other: Coverage) -> None:
         """Take in what another coverage of the same model, criteria and calibration has seen."""
         self._require_same(other._ledger.names, other.calibration_ids(), "the other coverage")
+        require_same_rows(self._found_rows(), other._found_rows(), "the other coverage")
         self._ledger.merge(other._ledger)
 
     def __add__(self, other: Coverage | int) -> Coverage:
@@ -403,7 +432,12 @@ class Coverage:
         self._warn()
         modules = None if self._tap is None else tuple(self._tap.chosen)
         content = StoredCoverage(
-            self._ledger.layout, modules, self.criteria, self._ledger.states, self.calibration_ids()
+            self._ledger.layout,
+            modules,
+            self.criteria,
+            self._ledger.states,
+            self.calibration_ids(),
+            self._found_rows(),
         )
         save_coverage(path, content)
 
@@ -438,12 +472,15 @@ class Coverage:
             raise MismatchError(f"{path} holds {held}, expected {wanted}")
         if model is None:
             coverage = cls._without_model(content.criteria)
+            coverage._loaded_rows = content.rows
         else:
             chosen = list(content.modules if content.modules is not None else content.layout)
             coverage = cls(model, content.criteria, layers=chosen, device=device, **options)
             assert coverage._tap is not None
             content.layout.require_modules(coverage._tap.widths(), str(path))
             coverage._tap.expect(content.layout)
+            if content.rows is not None:
+                coverage._tap.known_rows.expect(content.rows)
         coverage._ledger.layout = content.layout
         coverage._ledger.adopt(tuple(Shared(state) for state in content.states))
         coverage._identities = dict(content.identities)
@@ -471,6 +508,10 @@ class Coverage:
         return dict(self._identities)
 
     # Inside
+
+    def _found_rows(self) -> Mapping[str, Any] | None:
+        """The order of every layer's rows, as files keep it."""
+        return self._loaded_rows if self._tap is None else self._tap.known_rows.to_json()
 
     def _batch(self, inputs: Any, labels: Any, activations: Any, predictions: Any, lengths: Any) -> Activations:
         """One batch from whatever the user gave, arranged as the layout says."""
@@ -577,7 +618,7 @@ class Coverage:
 
     def _copy(self) -> Coverage:
         twin = self._without_model(self.criteria)
-        twin._tap, twin._unpack = self._tap, self._unpack
+        twin._tap, twin._unpack, twin._loaded_rows = self._tap, self._unpack, self._loaded_rows
         twin._reference, twin._identities = self._reference, self.calibration_ids()
         twin._ledger.layout = self._ledger.layout
         twin._ledger.adopt(self._ledger.share())
@@ -586,6 +627,8 @@ class Coverage:
     def _warn(self) -> None:
         """Say every finding once."""
         for finding in self.findings():
+            if finding.criterion == _LAYERS:
+                continue  # said when it was found
             key = f"{finding.criterion}: {finding.sentence.lstrip('0123456789')}"
             if key not in self._warned:
                 self._warned.add(key)

@@ -25,7 +25,8 @@ AnyPath = str | os.PathLike[str]
 class StoredCoverage:
     """The content of a state file.
 
-    ``modules`` are the names of the chosen modules, ``None`` for a coverage without a model.
+    ``modules`` are the names of the chosen modules, ``None`` for a coverage without a model. ``rows`` say which rows of
+    each layer's output belong to which input, ``None`` where that was never found out.
     """
 
     layout: Layout
@@ -33,6 +34,7 @@ class StoredCoverage:
     criteria: tuple[AnyCriterion, ...]
     states: States
     identities: Mapping[str, str | None]
+    rows: Mapping[str, Any] | None = None
 
 
 def save_coverage(path: AnyPath, content: StoredCoverage) -> None:
@@ -48,7 +50,9 @@ def save_coverage(path: AnyPath, content: StoredCoverage) -> None:
         }
         for index, (criterion, state) in enumerate(zip(content.criteria, content.states, strict=True))
     ]
-    header = {"layout": content.layout.to_json(), "modules": content.modules, "criteria": entries}
+    header: dict[str, Any] = {"layout": content.layout.to_json(), "modules": content.modules, "criteria": entries}
+    if content.rows is not None:
+        header["rows"] = content.rows
     files.write(path, "coverage", header, tensors)
 
 
@@ -68,6 +72,7 @@ def load_coverage(path: AnyPath, device: torch.device) -> StoredCoverage:
                 criterion.name: entry["calibration"]
                 for criterion, entry in zip(criteria, header["criteria"], strict=True)
             },
+            rows=header.get("rows"),
         )
     except NeuralcovError:
         raise

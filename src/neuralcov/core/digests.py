@@ -31,8 +31,8 @@ def content_keys(parts: Sequence[Shaped[Tensor, "batch ..."]]) -> Int[Tensor, "b
         words = _words(part)
         factors = _factors(number, words.shape[1], words.device)
         for rows in blocks(len(words), 2 * words.shape[1], words.device):
-            products = words[rows, :, None] * factors
-            total[rows] += products.sum(1).to(total.device)
+            # A whole row at a time: multiplying is fastest along the words, and 64-bit copies of all would be large.
+            total[rows] += (words[rows, None] * factors).sum(2).to(total.device)
     return mixed(total + STEP)
 
 
@@ -42,15 +42,15 @@ def _words(part: Tensor) -> Int[Tensor, "batch words"]:
         part = torch.view_as_real(part)
     rows = part.detach().contiguous().reshape(len(part), -1)
     if rows.shape[1] == 0:
-        return torch.zeros(len(part), 1, dtype=torch.int64, device=part.device)
+        return torch.zeros(len(part), 1, dtype=torch.int32, device=part.device)
     raw = rows.view(torch.uint8)
     missing = -raw.shape[1] % _WORD_BYTES
     if missing:
         raw = torch.nn.functional.pad(raw, (0, missing))
-    return raw.view(torch.int32).long()
+    return raw.view(torch.int32)
 
 
 @lru_cache(maxsize=64)
-def _factors(part: int, words: int, device: torch.device) -> Int[Tensor, "words 2"]:
+def _factors(part: int, words: int, device: torch.device) -> Int[Tensor, "2 words"]:
     places = torch.arange(1, 2 * words + 1, device=device).reshape(words, 2)
-    return mixed((places + (part << 48)) * STEP) | 1
+    return (mixed((places + (part << 48)) * STEP) | 1).t().contiguous()

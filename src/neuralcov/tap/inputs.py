@@ -14,15 +14,19 @@ from torch.nn.utils.rnn import PackedSequence
 from neuralcov.core.errors import InputError
 
 Inputs: TypeAlias = "Tensor | PackedSequence | tuple[Any, ...] | Mapping[str, Any]"
-Unpack: TypeAlias = "Callable[[Any], tuple[Any, Any]]"
+Unpack: TypeAlias = "Callable[[Any], tuple[Any, Any] | tuple[Any, Any, int | str | None]]"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: the model's inputs, and labels where there are any."""
+    """One batch: the model's inputs, and labels where there are any.
+
+    ``batch`` is the number of inputs, or the name of the tensor with one row per input, where ``unpack=`` said so.
+    """
 
     inputs: Any
     labels: Tensor | None = None
+    batch: int | str | None = None
 
 
 def unpack_batch(item: Any, batch_axis: int = 0, unpack: Unpack | None = None) -> Batch:
@@ -30,11 +34,12 @@ def unpack_batch(item: Any, batch_axis: int = 0, unpack: Unpack | None = None) -
 
     A tensor is the input. A pair whose second part is an integer tensor of length B is inputs and labels;
     any other tuple is several inputs. A mapping is keyword inputs, with ``labels`` taken out. ``unpack``
-    decides otherwise: it returns inputs and labels.
+    decides otherwise: it returns inputs and labels, and where their tensors disagree the number of inputs or the name
+    of the tensor with one row per input.
     """
     if unpack is not None:
-        inputs, labels = unpack(item)
-        return Batch(inputs, as_labels(labels))
+        inputs, labels, batch = (*unpack(item), None)[:3]
+        return Batch(inputs, as_labels(labels), batch=batch)
     if isinstance(item, (Tensor, np.ndarray, PackedSequence)):
         return Batch(item)
     if isinstance(item, Mapping):
@@ -44,6 +49,8 @@ def unpack_batch(item: Any, batch_axis: int = 0, unpack: Unpack | None = None) -
         parts = tuple(item)
         if len(parts) == 2 and _are_labels(parts[1], batch_size(parts[0], batch_axis)):
             return Batch(parts[0], as_labels(parts[1]))
+        if len(parts) == 2 and is_list_of_inputs(parts[0]) and _are_labels(parts[1], len(parts[0])):
+            return Batch((parts[0],), as_labels(parts[1]))
         if len(parts) == 1:
             return Batch(parts[0])
         return Batch(parts)
@@ -65,16 +72,34 @@ def as_labels(labels: Any) -> Tensor | None:
     return tensor
 
 
+def is_list_of_inputs(value: Any) -> bool:
+    """Whether one argument of a model is a list of inputs, such as images of different sizes.
+
+    A tuple may as well be several tensors that belong together: it is a list if it holds images.
+    """
+    if isinstance(value, PackedSequence) or not isinstance(value, (list, tuple)) or not value:
+        return False
+    ranks = {part.ndim if isinstance(part, (Tensor, np.ndarray)) else None for part in value}
+    return ranks == {3} or (isinstance(value, list) and len(ranks) == 1 and None not in ranks)
+
+
 def batch_size(inputs: Any, batch_axis: int = 0) -> int:
-    """B: the length of the batch axis of the first input."""
-    first = first_tensor(inputs)
-    if first is None:
-        raise InputError(f"inputs of type {type(inputs).__name__} hold no tensor, so the batch has no size")
-    if isinstance(inputs, PackedSequence):
-        return int(inputs.batch_sizes[0])
-    if not -first.dim() <= batch_axis < first.dim():
-        raise InputError(f"an input of shape {tuple(first.shape)} has no axis {batch_axis}; set batch_axis=")
-    return first.shape[batch_axis]
+    """B: the length of the batch axis of the first argument with a tensor, or the number of elements of a list."""
+    arguments = inputs.values() if isinstance(inputs, Mapping) else inputs
+    if isinstance(inputs, PackedSequence) or not isinstance(inputs, (Mapping, tuple, list)):
+        arguments = (inputs,)
+    for argument in arguments:
+        if isinstance(argument, PackedSequence):
+            return int(argument.batch_sizes[0])
+        if is_list_of_inputs(argument):
+            return len(argument)
+        first = first_tensor(argument)
+        if first is None:
+            continue
+        if not -first.dim() <= batch_axis < first.dim():
+            raise InputError(f"an input of shape {tuple(first.shape)} has no axis {batch_axis}; set batch_axis=")
+        return first.shape[batch_axis]
+    raise InputError(f"inputs of type {type(inputs).__name__} hold no tensor, so the batch has no size")
 
 
 def first_tensor(value: Any) -> Tensor | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
@@ -50,22 +51,45 @@ class Kind:
 
 def is_layer_by_default(module: nn.Module) -> bool:
     """Whether a module counts when the user chooses nothing."""
-    return isinstance(module, _DEFAULT) or _is_transformers_conv1d(module)
+    return (issubclass(class_of(module), _DEFAULT) and not is_unreadable(module)) or _is_transformers_conv1d(module)
+
+
+def is_unreadable(module: nn.Module) -> bool:
+    """Whether a module is a layer that was traced and thereby forgot how its output is laid out."""
+    return issubclass(class_of(module), (nn.MultiheadAttention, *RECURRENT)) and not hasattr(module, "batch_first")
+
+
+def class_of(module: nn.Module) -> type[nn.Module]:
+    """The class of a module, or for a scripted or traced one the class of ``torch.nn`` that it was made of."""
+    if isinstance(module, torch.jit.ScriptModule):
+        original = getattr(nn, str(module.original_name), None)
+        if isinstance(original, type) and issubclass(original, nn.Module):
+            return original
+    return type(module)
 
 
 def kind_of(module: nn.Module) -> Kind:
     """How to read the output of ``module``."""
-    if isinstance(module, RECURRENT):
+    cls = class_of(module)
+    if issubclass(cls, RECURRENT):
         return Kind(recurrent=True, batch_axis=0 if module.batch_first else 1)
-    if isinstance(module, CELLS):
+    if issubclass(cls, CELLS):
         return Kind(cell=True, channels_first=False)
-    if isinstance(module, nn.MultiheadAttention):
+    if issubclass(cls, nn.MultiheadAttention):
         return Kind(batch_axis=0 if module.batch_first else 1, channels_first=False)
-    if isinstance(module, _CHANNELS_FIRST):
+    if issubclass(cls, _CHANNELS_FIRST):
         return Kind(channels_first=True)
     if is_layer_by_default(module):
         return Kind(channels_first=False)
     return Kind()
+
+
+def feature_axis(axes: int, kind: Kind) -> int:
+    """The axis of an output with so many axes on which its features lie."""
+    if kind.channels_first is None:
+        # A module of another kind, chosen by name: an image-like output has its features on axis 1.
+        return 1 if axes >= 4 else axes - 1
+    return 1 if kind.channels_first else axes - 1
 
 
 def multiplies_by_weights(module: nn.Module) -> bool:
@@ -75,7 +99,16 @@ def multiplies_by_weights(module: nn.Module) -> bool:
 
 def static_width(module: nn.Module) -> int | None:
     """The neurons of a module where its own attributes tell, before it was ever run."""
-    for attribute in ("out_features", "out_channels", "embed_dim"):
+    if isinstance(module, CELLS):
+        return int(module.hidden_size)
+    if isinstance(module, RECURRENT):
+        return int((module.proj_size or module.hidden_size) * (2 if module.bidirectional else 1))
+    for attribute in (
+        "out_features",
+        "out_channels",
+        "embed_dim",
+        *(["nf"] if _is_transformers_conv1d(module) else []),
+    ):
         width = getattr(module, attribute, None)
         if isinstance(width, int):
             return width

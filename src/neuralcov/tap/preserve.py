@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -44,6 +46,23 @@ def preserved(model: nn.Module, mode: str) -> Iterator[None]:
             _restore_buffers(buffers)
 
 
+@contextmanager
+def random_state_kept(model: nn.Module) -> Iterator[None]:
+    """Within: random numbers as they would come. Afterwards: as if none had been drawn."""
+    devices = {parameter.device for parameter in model.parameters()}
+    cuda = sorted({device.index or 0 for device in devices if device.type == "cuda"})
+    on_mps = torch.mps.get_rng_state() if any(device.type == "mps" for device in devices) else None
+    plain, of_numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=cuda):
+            yield
+    finally:
+        random.setstate(plain)
+        np.random.set_state(of_numpy)
+        if on_mps is not None:
+            torch.mps.set_rng_state(on_mps)
+
+
 _Remembered = list[tuple[nn.Module, str, Tensor, Tensor]]
 
 
@@ -61,5 +80,6 @@ def _restore_buffers(buffers: _Remembered) -> None:
     for module, name, buffer, copy in buffers:
         with torch.inference_mode(buffer.is_inference()), torch.no_grad():
             buffer.copy_(copy)
-        if module._buffers.get(name) is not buffer:
+        # Scripted modules keep their buffers elsewhere and hand out another view of them every time.
+        if not isinstance(module, torch.jit.ScriptModule) and module._buffers.get(name) is not buffer:
             module._buffers[name] = buffer

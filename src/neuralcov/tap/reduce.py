@@ -9,6 +9,7 @@ from neuralcov.core.errors import LayerError
 from neuralcov.core.kernels import row_means, usable
 from neuralcov.tap.inputs import Padding
 from neuralcov.tap.kinds import Kind
+from neuralcov.tap.rows import RowOrder, with_batch_first
 
 # Below this many numbers, starting a kernel of our own costs more than it saves.
 _LARGE = 1 << 21
@@ -16,7 +17,14 @@ _FAST_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def to_neurons(
-    output: Tensor, size: int, kind: Kind, layer: str, padding: Padding | None = None, *, total: bool = False
+    output: Tensor,
+    size: int,
+    kind: Kind,
+    layer: str,
+    padding: Padding | None = None,
+    *,
+    order: RowOrder | None = None,
+    total: bool = False,
 ) -> Tensor:
     """One number per input and feature: all other axes are averaged away.
 
@@ -26,6 +34,7 @@ def to_neurons(
         kind: how the module lays its output out.
         layer: the layer's name, for messages.
         padding: the tokens to average over where their axis is averaged.
+        order: which rows belong to which input; by default as far as the shape alone tells.
         total: sum the other axes instead, as for relevance, which is shared out among them.
     """
     if output.is_complex() or output.dim() == 0:
@@ -33,7 +42,7 @@ def to_neurons(
             f"layer {layer!r} gave an output of type {output.dtype} and shape {tuple(output.shape)}: "
             "expected real numbers with a batch axis; leave it out with layers="
         )
-    batch_first, folded = _batch_first(output, size, kind, layer)
+    batch_first, folded = with_batch_first(output, size, kind, layer, order)
     if batch_first.dim() == 1:
         batch_first = batch_first[:, None]
     channels_first = kind.channels_first
@@ -48,24 +57,6 @@ def to_neurons(
         return features_last if features_last.dim() == 2 else features_last.flatten(1, -2).sum(1)
     tokens = features_last.dim() == 3 or folded
     return _average(features_last, padding.over(features_last.shape[1]) if padding is not None and tokens else None)
-
-
-def _batch_first(output: Tensor, size: int, kind: Kind, layer: str) -> tuple[Tensor, bool]:
-    """The output with its batch on axis 0, and whether that took folding (B·k) into (B, k)."""
-    shape = output.shape
-    if kind.batch_axis is not None and output.dim() > kind.batch_axis and shape[kind.batch_axis] == size:
-        return output.movedim(kind.batch_axis, 0), False
-    if kind.batch_axis is None:
-        if shape[0] == size:
-            return output, False
-        if size > 0 and shape[0] % size == 0:
-            return output.reshape(size, shape[0] // size, *shape[1:]), True
-        if output.dim() > 1 and shape[1] == size and not kind.channels_first:
-            return output.movedim(1, 0), False
-    raise LayerError(
-        f"layer {layer!r} gave shape {tuple(shape)} for a batch of {size}: no axis is the batch; "
-        "set batch_axis= or leave the layer out with layers="
-    )
 
 
 def _average(output: Tensor, mask: Tensor | None) -> Tensor:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import difflib
 import re
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
+import torch
 from torch import nn
 
-from neuralcov.core.errors import LayerError
+from neuralcov.core.errors import CoverageWarning, LayerError
 from neuralcov.core.names import matching
-from neuralcov.tap.kinds import is_layer_by_default
+from neuralcov.tap.kinds import is_layer_by_default, is_unreadable
 
 LayerChoice: TypeAlias = "str | re.Pattern[str] | type[nn.Module] | Sequence[str | type[nn.Module]] | None"
 
@@ -46,12 +48,34 @@ def choose_layers(model: nn.Module, choice: LayerChoice = None) -> dict[str, nn.
     attention = tuple(n for n, m in named.items() if isinstance(m, nn.MultiheadAttention))
     # The inner projection of an attention module is a Linear that never runs as a module.
     inner = {f"{name}.out_proj" for name in attention}
-    default = {n: m for n, m in named.items() if n not in inner and is_layer_by_default(m)}
+    scripted = _inside_scripted(named)
+    default = {n: m for n, m in named.items() if n not in inner and n not in scripted and is_layer_by_default(m)}
     chosen = _pick(named, default, choice)
+    hidden = [n for n, m in named.items() if (n in scripted and is_layer_by_default(m)) or is_unreadable(m)]
+    if hidden and choice is None:
+        _say_hidden(hidden, nothing_else=not chosen)
     if not chosen:
         wanted = "a layer with weights" if choice is None else f"layers={_describe(choice)}"
         raise LayerError(f"no module matches {wanted}; {type(model).__name__} has {_listing(default or named)}")
     return chosen
+
+
+def _inside_scripted(named: dict[str, nn.Module]) -> list[str]:
+    """Modules inside scripted or traced ones: these run as a whole, without calling the modules they were made of."""
+    whole = tuple(name for name, module in named.items() if isinstance(module, torch.jit.ScriptModule))
+    if any(named[name] is next(iter(named.values())) for name in whole):
+        return list(named)[1:]
+    return [name for name in named if name.startswith(tuple(f"{outer}." for outer in whole))] if whole else []
+
+
+def _say_hidden(hidden: list[str], *, nothing_else: bool) -> None:
+    sentence = (
+        f"{len(hidden)} layers cannot be measured, being parts of scripted or traced modules that run as a whole: "
+        f"{', '.join(map(repr, hidden[:_LISTED]))}; measure the model before it was scripted"
+    )
+    if nothing_else:
+        raise LayerError(sentence)
+    warnings.warn(sentence, CoverageWarning, stacklevel=5)
 
 
 def _pick(named: dict[str, nn.Module], default: dict[str, nn.Module], choice: LayerChoice) -> dict[str, nn.Module]:

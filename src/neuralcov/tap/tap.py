@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -13,15 +13,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from neuralcov.core.activations import Activations
+from neuralcov.core.activations import Activations, home_of
 from neuralcov.core.errors import InputError, LayerError
-from neuralcov.tap.inputs import Batch, Padding, batch_size, call, first_tensor, padding_of, to_device
-from neuralcov.tap.kinds import Kind, kind_of, multiplies_by_weights, static_width
+from neuralcov.core.layout import Layout
+from neuralcov.tap.absent import fill_absent, module_name, never_fired, with_silent_modules
+from neuralcov.tap.experts import ExpertRows
+from neuralcov.tap.inputs import Batch, Padding, call, first_tensor, padding_of, to_device
+from neuralcov.tap.kinds import Kind, feature_axis, kind_of, multiplies_by_weights, static_width
+from neuralcov.tap.known_rows import KnownRows
+from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
-from neuralcov.tap.preserve import original_module, preserved
+from neuralcov.tap.preserve import original_module, preserved, random_state_kept
+from neuralcov.tap.probe import Probe, capturing
 from neuralcov.tap.reduce import to_neurons
 from neuralcov.tap.relevance import layer_relevance, relevance_tape
+from neuralcov.tap.rows import Note, RowOrder, Rows, by_owner, order_by_shape
 from neuralcov.tap.select import LayerChoice, choose_layers
+from neuralcov.tap.steps import with_missing_steps
 from neuralcov.tap.tape import Tape
 
 
@@ -29,12 +37,23 @@ from neuralcov.tap.tape import Tape
 class _Recording:
     """What the hooks gather during one run of the model."""
 
-    size: int
+    members: Members
     padding: Padding | None
     layers: dict[str, Tensor] = field(default_factory=dict)
     present: dict[str, Tensor] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     tape: Tape | None = None
+    # Layers without a known order of rows: what they returned is reduced once that is found.
+    pending: dict[str, Callable[[RowOrder], Tensor]] = field(default_factory=dict)
+    owned: dict[str, RowOrder | Tensor] = field(default_factory=dict)
+    probed: bool = False
+    # In a run of the probe, in which nothing else is recorded.
+    notes: dict[str, Note] | None = None
+
+    @property
+    def size(self) -> int:
+        """B, the number of inputs."""
+        return self.members.size
 
 
 class Tap:
@@ -55,6 +74,7 @@ class Tap:
         device: torch.device | str | None = None,
         mode: str = "eval",
         steps: int | None = None,
+        rows: Rows | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"a model of type {type(model).__name__}: expected a torch.nn.Module")
@@ -66,6 +86,8 @@ class Tap:
             raise InputError(f"batch_axis={batch_axis!r}: expected a whole number")
         if predict is not None and not callable(predict):
             raise InputError(f"predict={predict!r}: expected a function from the model's output to classes")
+        if rows is not None and not callable(rows):
+            raise InputError(f"rows={rows!r}: expected a function from layer and output to the input of each row")
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
         self._cells = [name for name, module in self.chosen.items() if kind_of(module).cell]
@@ -75,6 +97,11 @@ class Tap:
         self._mode = mode
         self._steps: dict[str, int] = {}
         self._most_steps = steps
+        self._experts = ExpertRows(self.model, self.chosen)
+        self._probe = Probe(self._noted, layers, rows, self._experts)
+        self._layers: dict[str, int] = {}
+        self._fired: set[str] = set()
+        self._ran = False
         self._depth = 0
         self._recording: _Recording | None = None
 
@@ -92,13 +119,20 @@ class Tap:
             )
         return first.device
 
+    @property
+    def known_rows(self) -> KnownRows:
+        """What was found out about the order of rows."""
+        return self._probe.known
+
     def widths(self) -> dict[str, int]:
         """Neurons of the chosen modules that tell them without being run."""
         known = {name: static_width(module) for name, module in self.chosen.items()}
         return {name: width for name, width in known.items() if width is not None}
 
-    def expect(self, layers: Collection[str]) -> None:
-        """Go on with as many time steps as these layers have, which an earlier run recorded."""
+    def expect(self, layers: Layout) -> None:
+        """Go on with the layers that an earlier run recorded, and as many time steps."""
+        self._layers = dict(layers.widths)
+        self._fired |= {module_name(layer) for layer in layers}
         unrolled = [layer.rpartition("[")[0] for layer in layers if layer.endswith("]")]
         called = [name for layer in layers if (name := layer.partition("#")[0]) in self._cells]
         self._steps |= Counter(name for name in unrolled if name.partition("#")[0] in self.chosen) | Counter(called)
@@ -111,11 +145,16 @@ class Tap:
             return
         handles = []
         self._depth += 1
+        self._ran = False
         try:
             with preserved(self.model, self._mode):
                 for name, module in self.chosen.items():
-                    handles.append(module.register_forward_hook(partial(self._hook, name, kind_of(module))))
+                    # Scripted modules refuse hooks by their own method, but fire them where Python calls them.
+                    hook = partial(self._hook, name, kind_of(module))
+                    handles.append(nn.Module.register_forward_hook(module, hook))
+                handles += self._experts.hooks()
                 yield
+            self._require_fired()
         finally:
             self._depth -= 1
             for handle in handles:
@@ -134,11 +173,14 @@ class Tap:
 
         Returns the activations and the model's output.
         """
-        inputs = to_device(batch.inputs, self.device)
-        size = batch_size(inputs, self.batch_axis)
+        inputs = as_arguments(self.model, to_device(batch.inputs, self.device))
+        members = Members.of(inputs, self.batch_axis, batch.batch)
+        size = members.size
         if batch.labels is not None and batch.labels.shape[0] != size:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
-        recording = _Recording(size, padding_of(inputs, lengths, size, self.batch_axis))
+        # Before the run: a model may overwrite its inputs.
+        keys = members.keys()
+        recording = _Recording(members, padding_of(inputs, lengths, size, self.batch_axis))
         if relevance:
             self._refuse_recurrent()
             recording.tape = relevance_tape(self.model)
@@ -146,12 +188,16 @@ class Tap:
         grad_mode = torch.inference_mode(False) if relevance else nullcontext()
         with grad_mode:
             with self.open(), torch.no_grad():
+                recording.probed = self._probe.prepare(members, self._layers)
                 self._recording = recording
                 try:
                     with recording.tape or nullcontext():
                         output = call(self.model, inputs)
                 finally:
                     self._recording = None
+                self._fired.update(recording.calls)
+                self._ran = True
+                self._settle(recording)
             self._complete(recording)
             classes = self._classes(output, size) if predictions or relevance else None
             explained = None if classes is None else self._explain(recording, output, classes)
@@ -162,8 +208,63 @@ class Tap:
             predictions=None if classes is None else classes.to(home),
             relevance=explained,
             present=recording.present,
+            keys=None if keys is None else keys.to(home_of(home), non_blocking=True),
         )
         return activations, output
+
+    def probe(self, batch: Batch) -> None:
+        """Find out which rows of each layer's output belong to which input, recording nothing.
+
+        Args:
+            batch: two or more inputs.
+        """
+        inputs = as_arguments(self.model, to_device(batch.inputs, self.device))
+        members = Members.of(inputs, self.batch_axis, batch.batch)
+        if members.size < 2 or not members.only_tensors():
+            held = f"{members.size} inputs" if members.size < 2 else "inputs with objects other than tensors"
+            raise InputError(f"a probe of {held}: expected two or more inputs that are tensors")
+        with self.open(), torch.no_grad():
+            if not self._probe.ask(members, self._layers):
+                raise InputError(f"{members.size} inputs cannot be probed{self.known_rows.why_not}")
+        self.known_rows.say()
+
+    def _noted(self, members: Members, rows: Sequence[int]) -> dict[str, Note]:
+        """One run of the probe: eval mode whatever the mode, random state and buffers put back."""
+        part = members.take(rows)
+        recording = _Recording(replace(members, inputs=part, size=len(rows)), None, notes={})
+        self._recording = recording
+        try:
+            with random_state_kept(self.model), preserved(self.model, "eval"):
+                call(self.model, part)
+        finally:
+            self._recording = None
+        return recording.notes or {}
+
+    def _settle(self, recording: _Recording) -> None:
+        """Reduce outputs whose order of rows was not known when they came, and leave out those that have none."""
+        known, size = self.known_rows, recording.size
+        if recording.pending and not recording.probed:
+            self._probe.ask(recording.members, self._layers, recording.pending)
+        problems = {}
+        for layer, reduce in recording.pending.items():
+            shape = recording.layers[layer].shape
+            order = known.order_of(layer, shape, size, recording.members.axes)
+            if order is None and known.why_not:
+                order = order_by_shape(shape, size, kind_of(self._module(layer)), layer, known.why_not)
+            if order is not None:
+                recording.owned[layer] = order
+                recording.layers[layer] = reduce(order)
+                continue
+            found = known.orders.pop(layer, None)
+            why = "it does not fire in every pass" if found is None else f"its rows were found {found}"
+            problems[layer] = f"shape {tuple(shape)} for {size} inputs: {why}"
+        known.drop({layer: known.left_out.get(layer, why) for layer, why in problems.items()}, self._layers)
+        for layer in problems:
+            del recording.layers[layer]
+            if recording.tape is not None:
+                recording.tape.layers.pop(layer, None)
+        known.leave_out_siblings([name for name in self.chosen if name not in self._fired])
+        known.say()
 
     def _explain(self, recording: _Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
         """The relevance of every layer's neurons, if it was asked for."""
@@ -172,9 +273,13 @@ class Tap:
             return None
 
         def reduce(layer: str, relevance: Tensor) -> Tensor:
-            return to_neurons(relevance, recording.size, kind_of(self._module(layer)), layer, total=True)
+            kind, rows = kind_of(self._module(layer)), recording.owned[layer]
+            if isinstance(rows, Tensor):
+                return by_owner(relevance, rows, recording.size, kind, total=True)[0]
+            return to_neurons(relevance, recording.size, kind, layer, order=rows, total=True)
 
-        return layer_relevance(recording.tape, scores, classes, reduce)
+        found = layer_relevance(recording.tape, scores, classes, reduce)
+        return {name: found[name] if name in found else torch.zeros_like(x) for name, x in recording.layers.items()}
 
     def _module(self, layer: str) -> nn.Module:
         """The module behind a layer: ``fc`` for its second call, ``fc#1``."""
@@ -200,6 +305,11 @@ class Tap:
         index = recording.calls.get(name, 0)
         recording.calls[name] = index + 1
         layer = f"{name}#{index}" if index else name
+        if recording.notes is not None:
+            self._probe.note(recording.notes, layer, kind, output, recording.size)
+            return
+        if layer in self.known_rows.left_out:
+            return
         if kind.recurrent:
             self._record_steps(recording, layer, kind, output)
             return
@@ -207,11 +317,36 @@ class Tap:
         if tensor is None:
             raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
         if recording.tape is None:
-            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.padding)
+            self._record(recording, layer, kind, tensor, recording.padding)
             return
         with recording.tape.paused():
             recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
-            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.padding)
+            self._record(recording, layer, kind, tensor, recording.padding)
+
+    def _record(self, recording: _Recording, layer: str, kind: Kind, tensor: Tensor, padding: Padding | None) -> None:
+        """Reduce an output to neurons, or keep it until the order of its rows is found."""
+        size = recording.size
+        owners = self._probe.owners(layer, tensor, size, padding)
+        if owners is not None:
+            recording.owned[layer] = owners
+            recording.layers[layer], recording.present[layer] = by_owner(tensor, owners, size, kind)
+            return
+        # Calls of a recurrent cell are steps of one loop.
+        known = module_name(layer) if kind.cell else layer
+        order = self.known_rows.order_of(known, tensor.shape, size, recording.members.axes)
+        if order is None and (size <= 1 or self.known_rows.why_not or capturing()):
+            order = order_by_shape(tensor.shape, size, kind, layer, self.known_rows.why_not)
+        if size == 1 and not tensor.numel():
+            width = tensor.shape[feature_axis(tensor.dim(), kind)]
+            recording.layers[layer] = torch.zeros(1, width, device=tensor.device)
+            recording.present[layer] = torch.zeros(1, dtype=torch.bool, device=tensor.device)
+        elif order is not None:
+            recording.owned[layer] = order
+            recording.layers[layer] = to_neurons(tensor, size, kind, layer, padding, order=order)
+        else:
+            kept = tensor.detach().clone()
+            recording.layers[layer] = kept  # holds the layer's place
+            recording.pending[layer] = lambda order: to_neurons(kept, size, kind, layer, padding, order=order)
 
     def _record_steps(self, recording: _Recording, layer: str, kind: Kind, output: Any) -> None:
         """Unroll a recurrent module: every time step is a layer of its own."""
@@ -247,19 +382,38 @@ class Tap:
                 recording.present[name] = padding.step(step).to(outputs.device)
 
     def _complete(self, recording: _Recording) -> None:
-        """Check that every chosen layer ran; fill in calls of recurrent cells that shorter inputs lack."""
-        silent = [name for name in self.chosen if name not in recording.calls]
-        if silent:
-            raise LayerError(
-                f"layer {silent[0]!r} did not run in this forward pass"
-                + (f" (nor did {len(silent) - 1} more)" if len(silent) > 1 else "")
-                + f"; leave it out, for example with layers='!{silent[0]}'"
-            )
+        """Fill in layers that did not fire in this pass, and calls of recurrent cells that shorter inputs lack."""
+        left_out = self.known_rows.left_out
+        if not recording.layers:
+            raise never_fired([name for name in self.chosen if name not in left_out])
         order = list(recording.layers)
         for name in self._cells:
-            self._complete_cell(recording, name)
+            if name in recording.layers:
+                self._complete_cell(recording, name)
         if len(recording.layers) > len(order):
             recording.layers = {layer: recording.layers[layer] for layer in with_missing_steps(order, self._steps)}
+        if not self._layers:
+            widths = {layer: outputs.shape[1] for layer, outputs in recording.layers.items()}
+            silent = [name for name in self.chosen if name not in recording.calls and name not in left_out]
+            self._layers = with_silent_modules(widths, self.chosen, silent, self.known_rows.widths, self._most_steps)
+        if not self._layers.keys() <= recording.layers.keys():
+            self._refuse_strangers(recording)
+            fill_absent(recording.layers, recording.present, self._layers, recording.size)
+            order = [*self._layers, *(layer for layer in recording.layers if layer not in self._layers)]
+            recording.layers = {layer: recording.layers[layer] for layer in order}
+
+    def _refuse_strangers(self, recording: _Recording) -> None:
+        """Refuse layers that did not fire because the model has another module in their place by now."""
+        there = set(self.model.modules())
+        gone = [name for name, module in self.chosen.items() if name not in recording.calls and module not in there]
+        if gone:
+            raise never_fired(gone)
+
+    def _require_fired(self) -> None:
+        """Refuse a block in which a layer did not fire that never did."""
+        silent = [n for n in self.chosen if n not in self._fired and n not in self.known_rows.left_out]
+        if self._ran and silent:
+            raise never_fired(silent)
 
     def _complete_cell(self, recording: _Recording, name: str) -> None:
         made = recording.calls[name]
@@ -279,44 +433,3 @@ class Tap:
                 recording.present[layer] = recording.padding.step(index).to(like.device)
         if recording.padding is not None:
             recording.present[name] = recording.padding.step(0).to(like.device)
-
-
-def with_missing_steps(order: Sequence[str], steps: Mapping[str, int]) -> list[str]:
-    """Layers in execution order, with the calls of recurrent cells that longer inputs would have made.
-
-    A missing step stands where a longer loop would have put it: behind the step before, and where cells take turns,
-    behind that of all that do.
-
-    >>> with_missing_steps(["a", "b", "a#1", "b#1", "fc"], {"a": 3, "b": 3})
-    ['a', 'b', 'a#1', 'b#1', 'a#2', 'b#2', 'fc']
-    >>> with_missing_steps(["a", "a#1", "b", "b#1", "fc"], {"a": 3, "b": 3})
-    ['a', 'a#1', 'a#2', 'b', 'b#1', 'b#2', 'fc']
-    """
-    placed = list(order)
-    cells = [name for name in order if name in steps]
-    turns = {name: _taking_turns(order, name, cells) for name in cells}
-    for index in range(1, max((steps[name] for name in cells), default=0)):
-        for name in cells:
-            if index < steps[name] and f"{name}#{index}" not in placed:
-                before = [_call(other, index - 1) for other in turns[name]] + [
-                    _call(other, index) for other in turns[name]
-                ]
-                behind = max(placed.index(layer) for layer in before if layer in placed)
-                placed.insert(behind + 1, f"{name}#{index}")
-    return placed
-
-
-def _taking_turns(order: Sequence[str], name: str, cells: Sequence[str]) -> list[str]:
-    """The cells called between the first two calls of one, and that one."""
-    if f"{name}#1" not in order:
-        return [name]
-    first, second = order.index(name), order.index(f"{name}#1")
-    others = [other for other in cells if first < order.index(other) < second]
-    earlier = [
-        other for other in cells if f"{other}#1" in order and order.index(other) < first < order.index(f"{other}#1")
-    ]
-    return [*earlier, name, *others]
-
-
-def _call(name: str, index: int) -> str:
-    return f"{name}#{index}" if index else name
