@@ -23,6 +23,7 @@ from neuralcov.core.errors import (
     MismatchError,
     StateFileError,
 )
+from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.ledger import AnyCriterion, Finding, LayerRow, Ledger, States
 from neuralcov.core.reference import Reference
@@ -276,10 +277,7 @@ class Coverage:
         lengths: Any = None,
     ) -> dict[str, Tensor]:
         """By criterion, the surprise of each input, for the criteria that have one."""
-        batch = self._batch(inputs, labels, activations, predictions, lengths)
-        self._ledger.check(batch)
-        scores = {criterion.name: criterion.score(batch) for criterion in self.criteria}
-        return {name: score for name, score in scores.items() if score is not None}
+        return self._ledger.scores(self._batch(inputs, labels, activations, predictions, lengths))
 
     def propose(
         self,
@@ -532,6 +530,7 @@ class Coverage:
         for item in tracked(data, title, progress):
             yield unpack_batch(item, self._tap.batch_axis, self._unpack)
 
+    @ordinary_tensors
     def _fit(self, reference: Reference) -> None:
         """Teach every criterion, and start from empty coverage."""
         self._ledger.criteria = tuple(

@@ -13,6 +13,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.arrays import arranged
 from neuralcov.core.errors import InputError
+from neuralcov.core.guards import in_turn
 from neuralcov.core.ledger import AnyCriterion, Ledger, States
 from neuralcov.core.records import flatten, map_tensors
 from neuralcov.tap import Batch, Tap
@@ -40,7 +41,7 @@ class Recorder:
     """
 
     def __init__(self, tap: Tap, ledger: Ledger) -> None:
-        self._tap, self._ledger = tap, ledger
+        self._tap, self._ledger, self.turn = tap, ledger, ledger.turn
         self._depth = 0
         self._forget()
 
@@ -62,6 +63,7 @@ class Recorder:
             if not self._depth:
                 self._forget()
 
+    @in_turn
     def update(self, batch: Batch) -> bool:
         """Take a batch in, if it can be done by a recording; say whether it was."""
         if not self._suits(batch):

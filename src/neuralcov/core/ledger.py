@@ -13,6 +13,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import NOT_FINITE, SPLIT_FREE, TAKEN, UNPLACED, Criterion, State
 from neuralcov.core.errors import HyperParameterError, InputError, MismatchError
+from neuralcov.core.guards import Turn, in_turn
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import map_tensors, move
 
@@ -59,6 +60,7 @@ class Ledger:
         self.criteria: tuple[AnyCriterion, ...] = tuple(criteria)
         self.names = tuple(names)
         self.layout: Layout | None = None
+        self.turn = Turn()
         self.version = 0
         self._states: States | None = None
         self.held = False
@@ -98,6 +100,7 @@ class Ledger:
         """How many inputs were observed, those left out included."""
         return 0 if self._states is None else int(self._states[0].counts.sum())
 
+    @in_turn
     def hold(self) -> None:
         """Somebody keeps the present states: they must not be overwritten."""
         self._own()
@@ -108,6 +111,7 @@ class Ledger:
         if self._borrowed:
             self._states, self._borrowed = map_tensors(torch.clone, self._states), False
 
+    @in_turn
     def replace(self, states: States | None, *, held: bool, borrowed: bool = False) -> None:
         """Go on from other states, which whoever lent them will overwrite if they are ``borrowed``."""
         self._states, self.held, self._borrowed = states, held, borrowed
@@ -123,6 +127,7 @@ class Ledger:
                 if getattr(batch, need) is None:
                     raise InputError(f"{criterion.name} needs {need}: pass them with the batch")
 
+    @in_turn
     def observe(self, batch: Activations) -> None:
         """Take a batch in."""
         self.check(batch)
@@ -135,6 +140,7 @@ class Ledger:
             tuple(c.observe(s, batch, donate=donate) for c, s in zip(self.criteria, states, strict=True)), held=False
         )
 
+    @in_turn
     def observe_one_by_one(self, batch: Activations) -> None:
         """Take the inputs of a batch in one after the other, as far as that differs from all at once."""
         self.check(batch)
@@ -151,6 +157,7 @@ class Ledger:
             observed.append(state)
         self.replace(tuple(observed), held=self.held and batch.size == 0)
 
+    @in_turn
     def admit(self, batch: Activations, *, min_gain: float = 0.0) -> Tensor:
         """Take inputs in order, each only if some criterion gains more than ``min_gain`` on what it meets."""
         self.check(batch)
@@ -169,11 +176,20 @@ class Ledger:
                 taken[index] = True
         return taken
 
+    @in_turn
     def gain(self, batch: Activations) -> dict[str, Tensor]:
         """How far each input alone would move each criterion."""
         self.check(batch)
         return {c.name: c.gain(s, batch) for c, s in zip(self.criteria, self.states, strict=True)}
 
+    @in_turn
+    def scores(self, batch: Activations) -> dict[str, Tensor]:
+        """The surprise of each input, for the criteria that have one."""
+        self.check(batch)
+        found = {criterion.name: criterion.score(batch) for criterion in self.criteria}
+        return {name: score for name, score in found.items() if score is not None}
+
+    @in_turn
     def values(self) -> dict[str, float]:
         """The value of each criterion; waits for the device once."""
         if self.layout is None:
@@ -184,6 +200,7 @@ class Ledger:
         numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)])
         return dict(zip(self.names, numbers.tolist(), strict=True))
 
+    @in_turn
     def beside(self) -> dict[str, dict[str, float]]:
         """Figures that stand beside the values, for criteria that have some."""
         if self.layout is None:
@@ -191,6 +208,7 @@ class Ledger:
         found = {c.name: dict(c.beside(s)) for c, s in zip(self.criteria, self.states, strict=True)}
         return {name: figures for name, figures in found.items() if figures}
 
+    @in_turn
     def by_layer(self) -> tuple[LayerRow, ...]:
         """Every layer with its value under every criterion."""
         if self.layout is None:
@@ -202,6 +220,7 @@ class Ledger:
             for i, (layer, shape) in enumerate(self.layout.items())
         )
 
+    @in_turn
     def findings(self) -> tuple[Finding, ...]:
         """What was left out and what to bear in mind; an error if a criterion could place no input at all."""
         if self.empty:
@@ -222,6 +241,7 @@ class Ledger:
             found.extend(Finding(criterion.name, remark) for remark in criterion.remarks(state))
         return tuple(found)
 
+    @in_turn
     def merge(self, other: Ledger) -> None:
         """Take in what another ledger has seen."""
         if self.names != other.names:
