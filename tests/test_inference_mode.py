@@ -50,7 +50,7 @@ def story(net, criterion, modes, folder):
     proposal = step(lambda: coverage.propose(*labelled(fifth)))
     step(lambda: proposal.commit([0, 2]))
     step(lambda: coverage.save(folder / "state.ncov"))
-    fork = step(lambda: coverage + 0)
+    fork = step(coverage.fork)
     step(lambda: coverage.update(*labelled(sixth)))
     step(lambda: coverage.merge(fork))
     step(lambda: coverage.update(*labelled(third)))

@@ -384,9 +384,23 @@ class Coverage:
         self._require_same(other._ledger.names, other.calibration_ids(), "the other coverage")
         self._ledger.merge(other._ledger)
 
+    def fork(self) -> Self:
+        """Copy this coverage: the same model, options, calibration and state, and from here on independent."""
+        twin = type(self).__new__(type(self))
+        # All attributes first, so that options which come to be later are kept too; then what must not be shared.
+        vars(twin).update(vars(self))
+        twin._ledger = self._ledger.fork()
+        twin._tap = None if self._tap is None else self._tap.fork()
+        twin._recorder = None if self._recorder is None or twin._tap is None else Recorder(twin._tap, twin._ledger)
+        twin._warned = set(self._warned)
+        return twin
+
+    def __copy__(self) -> Self:
+        return self.fork()
+
     def __add__(self, other: Coverage | int) -> Coverage:
         """A new coverage of both, so that ``sum(coverages)`` works."""
-        total = self._copy()
+        total = self.fork()
         if isinstance(other, Coverage):
             total.merge(other)
         elif other != 0:
@@ -574,16 +588,6 @@ class Coverage:
             )
         for name, identity in self.calibration_ids().items():
             _refuse_other_calibration(name, identity, identities[name], what)
-
-    def _copy(self) -> Coverage:
-        twin = self._without_model(self.criteria)
-        twin._tap, twin._unpack = self._tap, self._unpack
-        twin._reference, twin._identities = self._reference, self.calibration_ids()
-        twin._ledger.layout = self._ledger.layout
-        if not self._ledger.empty:
-            self._ledger.hold()
-            twin._ledger.replace(self._ledger.states, held=True)
-        return twin
 
     def _warn(self) -> None:
         """Say every finding once."""

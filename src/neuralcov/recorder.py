@@ -55,13 +55,15 @@ class Recorder:
     @contextmanager
     def open(self) -> Iterator[None]:
         """One block."""
-        self._depth += 1
+        with self.turn:
+            self._depth += 1
         try:
             yield
         finally:
-            self._depth -= 1
-            if not self._depth:
-                self._forget()
+            with self.turn:
+                self._depth -= 1
+                if not self._depth:
+                    self._forget()
 
     @in_turn
     def update(self, batch: Batch) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from _thread import RLock
 from collections.abc import Callable, Iterable
 from dataclasses import fields
 from functools import wraps
@@ -17,17 +17,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class Turn:
+class Turn(RLock):  # type: ignore[misc]  # final in its type stubs alone
     """A lock that one thread holds at a time, as often as it likes. A copy is a lock of its own."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
 
     def __reduce__(self) -> tuple[type[Turn], tuple[()]]:
         return Turn, ()

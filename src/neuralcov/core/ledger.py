@@ -112,6 +112,16 @@ class Ledger:
             self._states, self._borrowed = map_tensors(torch.clone, self._states), False
 
     @in_turn
+    def fork(self) -> Ledger:
+        """Copy this ledger; neither overwrites the states that both begin with."""
+        twin = Ledger(self.criteria)
+        twin.layout = self.layout
+        if not self.empty:
+            self.hold()
+            twin.replace(self.states, held=True)
+        return twin
+
+    @in_turn
     def replace(self, states: States | None, *, held: bool, borrowed: bool = False) -> None:
         """Go on from other states, which whoever lent them will overwrite if they are ``borrowed``."""
         self._states, self.held, self._borrowed = states, held, borrowed

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -18,7 +20,7 @@ from neuralcov.core.errors import InputError, LayerError
 from neuralcov.tap.inputs import Batch, Padding, batch_size, call, first_tensor, padding_of, to_device
 from neuralcov.tap.kinds import Kind, kind_of, multiplies_by_weights, static_width
 from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
-from neuralcov.tap.preserve import original_module, preserved
+from neuralcov.tap.preserve import Block, join, original_module, preserved, turn_of
 from neuralcov.tap.reduce import to_neurons
 from neuralcov.tap.relevance import layer_relevance, relevance_tape
 from neuralcov.tap.select import LayerChoice, choose_layers
@@ -35,6 +37,7 @@ class _Recording:
     present: dict[str, Tensor] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     tape: Tape | None = None
+    thread: int = field(default_factory=get_ident)
 
 
 class Tap:
@@ -75,8 +78,23 @@ class Tap:
         self._mode = mode
         self._steps: dict[str, int] = {}
         self._most_steps = steps
+        self._turn = turn_of(self.model)
         self._depth = 0
+        self._block = ExitStack()
+        self._within: Block | None = None
         self._recording: _Recording | None = None
+
+    def fork(self) -> Tap:
+        """Copy this tap, with what it has found out, but without its block and its recording."""
+        twin = copy.copy(self)
+        twin._steps = dict(self._steps)
+        twin._depth, twin._block, twin._within, twin._recording = 0, ExitStack(), None, None
+        return twin
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A deep copy has a model of its own, whose passes others may measure too.
+        vars(self).update(state)
+        self._turn = turn_of(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -106,20 +124,28 @@ class Tap:
     @contextmanager
     def open(self) -> Iterator[None]:
         """One block: hooks are added at its start and gone at its end, exception or not."""
-        if self._depth:
-            yield
-            return
-        handles = []
-        self._depth += 1
+        with self._turn:
+            if self._within is None:
+                self._begin()
+            else:
+                join(self._within)
+            self._depth += 1
         try:
-            with preserved(self.model, self._mode):
-                for name, module in self.chosen.items():
-                    handles.append(module.register_forward_hook(partial(self._hook, name, kind_of(module))))
-                yield
+            yield
         finally:
-            self._depth -= 1
-            for handle in handles:
-                handle.remove()
+            with self._turn:
+                self._depth -= 1
+                if not self._depth:
+                    self._within = None
+                    self._block.close()
+
+    def _begin(self) -> None:
+        with ExitStack() as stack:
+            self._within = stack.enter_context(preserved(self.model, self._mode))
+            for name, module in self.chosen.items():
+                handle = module.register_forward_hook(partial(self._hook, name, kind_of(module)))
+                stack.callback(handle.remove)
+            self._block = stack.pop_all()
 
     def run(
         self, batch: Batch, *, lengths: Any = None, predictions: bool = False, relevance: bool = False
@@ -144,7 +170,7 @@ class Tap:
             recording.tape = relevance_tape(self.model)
         # Relevance is handed back by autograd, which tensors of inference mode take no part in.
         grad_mode = torch.inference_mode(False) if relevance else nullcontext()
-        with grad_mode:
+        with self._turn, grad_mode:
             with self.open(), torch.no_grad():
                 self._recording = recording
                 try:
@@ -195,7 +221,8 @@ class Tap:
 
     def _hook(self, name: str, kind: Kind, module: nn.Module, args: Any, output: Any) -> None:
         recording = self._recording
-        if recording is None:
+        if recording is None or recording.thread != get_ident():
+            # A pass that is not ours: the user's own, or that of another coverage in another thread.
             return
         index = recording.calls.get(name, 0)
         recording.calls[name] = index + 1
