@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 CELLS = (nn.RNNCell, nn.LSTMCell, nn.GRUCell)
@@ -80,6 +80,21 @@ def static_width(module: nn.Module) -> int | None:
         if isinstance(width, int):
             return width
     return None
+
+
+def declared_width(module: nn.Module) -> int | None:
+    """The neurons that a module of a default kind says it has; ``None`` if it says nothing."""
+    if not is_layer_by_default(module):
+        return None
+    width = getattr(module, "nf", None) if _is_transformers_conv1d(module) else static_width(module)
+    return width if isinstance(width, int) else None
+
+
+def output_axis(module: nn.Module) -> int | None:
+    """The axis of a module's weight that counts its outputs; ``None`` if it is not known."""
+    if isinstance(module, _ConvTransposeNd) or _is_transformers_conv1d(module):
+        return 1
+    return 0 if isinstance(module, (nn.Linear, _ConvNd)) else None
 
 
 def _is_transformers_conv1d(module: nn.Module) -> bool:

@@ -36,10 +36,7 @@ def to_neurons(
     batch_first, folded = _batch_first(output, size, kind, layer)
     if batch_first.dim() == 1:
         batch_first = batch_first[:, None]
-    channels_first = kind.channels_first
-    if channels_first is None:
-        # A module of another kind, chosen by name: an image-like output has its features on axis 1.
-        channels_first = output.dim() >= 4
+    channels_first = features_on_axis_1(output.dim(), kind)
     if channels_first and not folded and padding is None and not total and batch_first.dim() > 2:
         return _space_average(batch_first)
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
@@ -48,6 +45,12 @@ def to_neurons(
         return features_last if features_last.dim() == 2 else features_last.flatten(1, -2).sum(1)
     tokens = features_last.dim() == 3 or folded
     return _average(features_last, padding.over(features_last.shape[1]) if padding is not None and tokens else None)
+
+
+def features_on_axis_1(dims: int, kind: Kind) -> bool:
+    """Whether an output of so many axes has its features on axis 1 rather than on the last."""
+    # A module of another kind, chosen by name: an image-like output has its features on axis 1.
+    return dims >= 4 if kind.channels_first is None else kind.channels_first
 
 
 def _batch_first(output: Tensor, size: int, kind: Kind, layer: str) -> tuple[Tensor, bool]:

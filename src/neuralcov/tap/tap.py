@@ -18,12 +18,13 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.tap.inputs import Batch, Padding, batch_size, call, first_tensor, padding_of, to_device
-from neuralcov.tap.kinds import Kind, kind_of, multiplies_by_weights, static_width
+from neuralcov.tap.kinds import Kind, declared_width, kind_of, multiplies_by_weights, static_width
 from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
 from neuralcov.tap.preserve import Block, join, original_module, preserved, turn_of
 from neuralcov.tap.reduce import to_neurons
 from neuralcov.tap.relevance import layer_relevance, relevance_tape
 from neuralcov.tap.select import LayerChoice, choose_layers
+from neuralcov.tap.shards import Shards, require_whole
 from neuralcov.tap.tape import Tape
 
 
@@ -71,6 +72,9 @@ class Tap:
             raise InputError(f"predict={predict!r}: expected a function from the model's output to classes")
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
+        self._declared = {name: declared_width(module) for name, module in self.chosen.items()}
+        self._shards: Shards | None = None
+        self._looked_for_shards = False
         self._cells = [name for name, module in self.chosen.items() if kind_of(module).cell]
         self.batch_axis = batch_axis
         self._predict = predict
@@ -142,8 +146,12 @@ class Tap:
     def _begin(self) -> None:
         with ExitStack() as stack:
             self._within = stack.enter_context(preserved(self.model, self._mode))
+            if not self._looked_for_shards:
+                self._shards, self._looked_for_shards = Shards.among(self.chosen), True
             for name, module in self.chosen.items():
-                handle = module.register_forward_hook(partial(self._hook, name, kind_of(module)))
+                hook = partial(self._hook, name, kind_of(module))
+                first = self._shards is not None and name in self._shards.modules
+                handle = module.register_forward_hook(hook, prepend=first)
                 stack.callback(handle.remove)
             self._block = stack.pop_all()
 
@@ -179,6 +187,9 @@ class Tap:
                 finally:
                     self._recording = None
             self._complete(recording)
+            if self._shards is not None:
+                classes_read = (predictions or relevance) and self._predict is None
+                self._shards.check(recording.layers, scores_of(output), classes=classes_read)
             classes = self._classes(output, size) if predictions or relevance else None
             explained = None if classes is None else self._explain(recording, output, classes)
         home = next(iter(recording.layers.values())).device
@@ -234,11 +245,23 @@ class Tap:
         if tensor is None:
             raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
         if recording.tape is None:
-            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.padding)
+            recording.layers[layer] = self._neurons(recording, name, layer, module, kind, tensor)
             return
         with recording.tape.paused():
+            if self._shards is not None:
+                self._shards.refuse_relevance(layer, module, tensor)
             recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
-            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.padding)
+            recording.layers[layer] = self._neurons(recording, name, layer, module, kind, tensor)
+
+    def _neurons(
+        self, recording: _Recording, name: str, layer: str, module: nn.Module, kind: Kind, tensor: Tensor
+    ) -> Tensor:
+        if self._shards is None:
+            neurons = to_neurons(tensor, recording.size, kind, layer, recording.padding)
+            return require_whole(layer, neurons, self._declared[name])
+        return self._shards.neurons(
+            layer, module, kind, tensor, lambda part: to_neurons(part, recording.size, kind, layer, recording.padding)
+        )
 
     def _record_steps(self, recording: _Recording, layer: str, kind: Kind, output: Any) -> None:
         """Unroll a recurrent module: every time step is a layer of its own."""
