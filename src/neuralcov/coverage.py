@@ -38,7 +38,7 @@ from neuralcov.store import (
     save_coverage,
     save_reference,
 )
-from neuralcov.tap import Batch, LayerChoice, Tap, unpack_batch
+from neuralcov.tap import Batch, LayerChoice, Tap, Unmeasured, unpack_batch
 from neuralcov.tap.inputs import as_labels
 
 
@@ -101,6 +101,7 @@ class Coverage:
         self._reference: Reference | None = None
         self._identities: dict[str, str | None] | None = None
         self._warned: set[str] = set()
+        self._unmeasured: tuple[Layout | None, Unmeasured] | None = None
 
     @classmethod
     def of_layers(
@@ -127,6 +128,7 @@ class Coverage:
         coverage._reference = None
         coverage._identities = None
         coverage._warned = set()
+        coverage._unmeasured = None
         return coverage
 
     def __repr__(self) -> str:
@@ -353,9 +355,23 @@ class Coverage:
 
     def findings(self) -> tuple[Finding, ...]:
         """What was left out of the measurement, and what to bear in mind when reading it."""
+        found = []
         left_out = 0 if self._reference is None else self._reference.left_out
-        said = f"{left_out} training inputs with NaN or infinite outputs were left out"
-        return (*([Finding("calibration", said, left_out)] if left_out else []), *self._ledger.findings())
+        if left_out:
+            said = f"{left_out} training inputs with NaN or infinite outputs were left out"
+            found.append(Finding("calibration", said, left_out))
+        unmeasured = None if self.layout is None else self.unmeasured()
+        if unmeasured is not None and unmeasured.noteworthy:
+            found.append(Finding("layers", str(unmeasured)))
+        return (*found, *self._ledger.findings())
+
+    def unmeasured(self) -> Unmeasured | None:
+        """The share of the model's parameters that belong to no measured layer; ``None`` without a model."""
+        if self._tap is None:
+            return None
+        if self._unmeasured is None or self._unmeasured[0] is not self.layout:
+            self._unmeasured = (self.layout, self._tap.unmeasured(self.layout))
+        return self._unmeasured[1]
 
     # States
 

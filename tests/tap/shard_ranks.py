@@ -15,6 +15,7 @@ from torch.distributed.tensor.parallel import (
     SequenceParallel,
     parallelize_module,
 )
+from torch.distributed.tensor.placement_types import _StridedShard
 from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
@@ -91,13 +92,13 @@ def values(model, batch, training, criteria=CRITERIA, **options):
     return {**{row.layer: row.neurons for row in coverage.by_layer()}, **found}
 
 
-def sharded(mesh, kind, *arguments, axis=0):
+def sharded(mesh, kind, *arguments, axis=0, placement=None):
     """A module with its parameters as DTensors, the weight in shards along an axis."""
     torch.manual_seed(0)
     module = kind(*arguments)
     for name, parameter in list(module.named_parameters()):
-        placement = Shard(axis if parameter.dim() > 1 else 0)
-        module.register_parameter(name, nn.Parameter(distribute_tensor(parameter.detach(), mesh, [placement])))
+        shards = placement or Shard(axis if parameter.dim() > 1 else 0)
+        module.register_parameter(name, nn.Parameter(distribute_tensor(parameter.detach(), mesh, [shards])))
     return nn.Sequential(module)
 
 
@@ -146,6 +147,10 @@ def scenarios(rank, mesh):
     norms = parallelize_module(Tokens(), mesh, tokens_plan())
     yield "norms", values(norms, TEXT, TEXTS, layers=[nn.Linear, nn.LayerNorm])
     yield "inside forward", values(sharded(mesh, LocalLinear, 6, 16), FLAT, TRAINING)
+    yield (
+        "packed",
+        values(sharded(mesh, LocalLinear, 6, 16, placement=_StridedShard(0, split_factor=2)), FLAT, TRAINING),
+    )
     yield "convolution", values(sharded(mesh, LocalConv, 3, 5, 3), *PICTURES)
     yield "Conv1D", values(sharded(mesh, LocalConv1D, 16, 6, axis=1), FLAT, TRAINING)
     yield "other tokens", values(sharded(mesh, OtherTokens, 6, 16), TEXT, TEXTS)

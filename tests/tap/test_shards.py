@@ -39,6 +39,7 @@ def seeded(module, *arguments):
         ("norms", ranks.Tokens, (ranks.TEXT, ranks.TEXTS), {"layers": [nn.Linear, nn.LayerNorm]}),
         ("convolution", lambda: seeded(nn.Conv2d, 3, 5, 3), ranks.PICTURES, {}),
         ("inside forward", lambda: seeded(nn.Linear, 6, 16), (ranks.FLAT, ranks.TRAINING), {}),
+        ("packed", lambda: seeded(nn.Linear, 6, 16), (ranks.FLAT, ranks.TRAINING), {}),
         ("Conv1D", lambda: seeded(ranks.Conv1D, 16, 6), (ranks.FLAT, ranks.TRAINING), {}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -82,7 +83,10 @@ class HalfConv(nn.Conv2d):
 
 @pytest.mark.parametrize(
     ("module", "inputs", "said"),
-    [(Half(6, 16), torch.ones(3, 6), "8 .* declares 16"), (HalfConv(2, 6, 1), torch.ones(3, 2, 4, 4), "3 .* declares 6")],
+    [
+        (Half(6, 16), torch.ones(3, 6), "8 .* declares 16"),
+        (HalfConv(2, 6, 1), torch.ones(3, 2, 4, 4), "3 .* declares 6"),
+    ],
 )
 def test_an_output_narrower_than_declared_is_refused(module, inputs, said):
     net = nn.Sequential(module)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
@@ -26,6 +27,10 @@ from neuralcov.tap.relevance import layer_relevance, relevance_tape
 from neuralcov.tap.select import LayerChoice, choose_layers
 from neuralcov.tap.shards import Shards, require_whole
 from neuralcov.tap.tape import Tape
+from neuralcov.tap.unmeasured import Unmeasured, unmeasured
+
+# What a layer's name has behind its module's: a further call, a time step.
+_CALL = re.compile(r"(#\d+)?(\[\d+\])?$")
 
 
 @dataclass
@@ -72,6 +77,7 @@ class Tap:
             raise InputError(f"predict={predict!r}: expected a function from the model's output to classes")
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
+        self._by_choice = layers is not None
         self._declared = {name: declared_width(module) for name, module in self.chosen.items()}
         self._shards: Shards | None = None
         self._looked_for_shards = False
@@ -113,6 +119,17 @@ class Tap:
                 "move the model there or leave device= out"
             )
         return first.device
+
+    @property
+    def spread(self) -> bool:
+        """Whether chosen modules have parameters that are spread over several ranks."""
+        return self._shards is not None
+
+    def unmeasured(self, layers: Collection[str] | None = None) -> Unmeasured:
+        """Count the parameters that belong to none of these layers; by default to none of the chosen modules."""
+        names = self.chosen if layers is None else {_CALL.sub("", layer) for layer in layers}
+        measured = [module for name, module in self.chosen.items() if name in names]
+        return unmeasured(self.model, measured, by_choice=self._by_choice)
 
     def widths(self) -> dict[str, int]:
         """Neurons of the chosen modules that tell them without being run."""
