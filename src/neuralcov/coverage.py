@@ -23,6 +23,7 @@ from neuralcov.core.errors import (
     MismatchError,
     StateFileError,
 )
+from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.ledger import AnyCriterion, Finding, LayerRow, Ledger, SharedStates
 from neuralcov.core.ownership import Shared
@@ -38,7 +39,7 @@ from neuralcov.store import (
     save_coverage,
     save_reference,
 )
-from neuralcov.tap import Batch, LayerChoice, Tap, unpack_batch
+from neuralcov.tap import Batch, LayerChoice, Tap, Unmeasured, unpack_batch
 from neuralcov.tap.inputs import Unpack, as_labels
 from neuralcov.tap.known_rows import require_same_rows
 from neuralcov.tap.rows import Rows
@@ -111,6 +112,7 @@ class Coverage:
         self._reference: Reference | None = None
         self._identities: dict[str, str | None] | None = None
         self._warned: set[str] = set()
+        self._unmeasured: tuple[Layout | None, Unmeasured] | None = None
 
     @classmethod
     def of_layers(
@@ -138,6 +140,7 @@ class Coverage:
         coverage._reference = None
         coverage._identities = None
         coverage._warned = set()
+        coverage._unmeasured = None
         return coverage
 
     def __repr__(self) -> str:
@@ -300,10 +303,7 @@ class Coverage:
         lengths: Any = None,
     ) -> dict[str, Tensor]:
         """By criterion, the surprise of each input, for the criteria that have one."""
-        batch = self._batch(inputs, labels, activations, predictions, lengths)
-        self._ledger.check(batch)
-        scores = {criterion.name: criterion.score(batch) for criterion in self.criteria}
-        return {name: score for name, score in scores.items() if score is not None}
+        return self._ledger.scores(self._batch(inputs, labels, activations, predictions, lengths))
 
     def propose(
         self,
@@ -379,14 +379,26 @@ class Coverage:
 
     def findings(self) -> tuple[Finding, ...]:
         """What was left out of the measurement, and what to bear in mind when reading it."""
+        found = []
         left_out = 0 if self._reference is None else self._reference.left_out
-        said = f"{left_out} training inputs with NaN or infinite outputs were left out"
         unread = "" if self._tap is None else self._tap.known_rows.sentence
-        return (
-            *([Finding(_LAYERS, unread)] if unread else []),
-            *([Finding("calibration", said, left_out)] if left_out else []),
-            *self._ledger.findings(),
-        )
+        if unread:
+            found.append(Finding(_LAYERS, unread))
+        if left_out:
+            said = f"{left_out} training inputs with NaN or infinite outputs were left out"
+            found.append(Finding("calibration", said, left_out))
+        unmeasured = None if self.layout is None else self.unmeasured()
+        if unmeasured is not None and unmeasured.noteworthy:
+            found.append(Finding(_LAYERS, str(unmeasured)))
+        return (*found, *self._ledger.findings())
+
+    def unmeasured(self) -> Unmeasured | None:
+        """The share of the model's parameters that belong to no measured layer; ``None`` without a model."""
+        if self._tap is None:
+            return None
+        if self._unmeasured is None or self._unmeasured[0] is not self.layout:
+            self._unmeasured = (self.layout, self._tap.unmeasured(self.layout))
+        return self._unmeasured[1]
 
     # States
 
@@ -414,9 +426,23 @@ class Coverage:
         require_same_rows(self._found_rows(), other._found_rows(), "the other coverage")
         self._ledger.merge(other._ledger)
 
+    def fork(self) -> Self:
+        """Copy this coverage: the same model, options, calibration and state, and from here on independent."""
+        twin = type(self).__new__(type(self))
+        # All attributes first, so that options which come to be later are kept too; then what must not be shared.
+        vars(twin).update(vars(self))
+        twin._ledger = self._ledger.fork()
+        twin._tap = None if self._tap is None else self._tap.fork()
+        twin._recorder = None if self._recorder is None or twin._tap is None else Recorder(twin._tap, twin._ledger)
+        twin._warned = set(self._warned)
+        return twin
+
+    def __copy__(self) -> Self:
+        return self.fork()
+
     def __add__(self, other: Coverage | int) -> Coverage:
         """A new coverage of both, so that ``sum(coverages)`` works."""
-        total = self._copy()
+        total = self.fork()
         if isinstance(other, Coverage):
             total.merge(other)
         elif other != 0:
@@ -572,6 +598,7 @@ class Coverage:
         for item in tracked(data, title, progress):
             yield unpack_batch(item, self._tap.batch_axis, self._unpack)
 
+    @ordinary_tensors
     def _fit(self, reference: Reference) -> None:
         """Teach every criterion, and start from empty coverage."""
         self._ledger.criteria = tuple(
@@ -615,14 +642,6 @@ class Coverage:
             )
         for name, identity in self.calibration_ids().items():
             _refuse_other_calibration(name, identity, identities[name], what)
-
-    def _copy(self) -> Coverage:
-        twin = self._without_model(self.criteria)
-        twin._tap, twin._unpack, twin._loaded_rows = self._tap, self._unpack, self._loaded_rows
-        twin._reference, twin._identities = self._reference, self.calibration_ids()
-        twin._ledger.layout = self._ledger.layout
-        twin._ledger.adopt(self._ledger.share())
-        return twin
 
     def _warn(self) -> None:
         """Say every finding once."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.arrays import arranged
 from neuralcov.core.errors import InputError
+from neuralcov.core.guards import in_turn
 from neuralcov.core.ledger import AnyCriterion, Ledger
 from neuralcov.core.ownership import GraphOwned
 from neuralcov.core.records import flatten, map_tensors
@@ -41,7 +42,7 @@ class Recorder:
     """
 
     def __init__(self, tap: Tap, ledger: Ledger) -> None:
-        self._tap, self._ledger = tap, ledger
+        self._tap, self._ledger, self.turn = tap, ledger, ledger.turn
         self._depth = 0
         self._forget()
 
@@ -55,14 +56,17 @@ class Recorder:
     @contextmanager
     def open(self) -> Iterator[None]:
         """One block."""
-        self._depth += 1
+        with self.turn:
+            self._depth += 1
         try:
             yield
         finally:
-            self._depth -= 1
-            if not self._depth:
-                self._forget()
+            with self.turn:
+                self._depth -= 1
+                if not self._depth:
+                    self._forget()
 
+    @in_turn
     def update(self, batch: Batch) -> bool:
         """Take a batch in, if it can be done by a recording; say whether it was."""
         if not self._suits(batch):
@@ -86,6 +90,9 @@ class Recorder:
         """Whether a batch is of the plain kind that is recorded: one tensor, for a model on one GPU, within a block."""
         ledger = self._ledger
         if not self._depth or not isinstance(batch.inputs, Tensor) or "relevance" in ledger.needs:
+            return False
+        if self._tap.spread:
+            # What ranks tell each other is not recorded.
             return False
         if batch.inputs.shape[self._tap.batch_axis] == 0:
             return False

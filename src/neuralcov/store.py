@@ -13,6 +13,7 @@ from torch import Tensor
 from neuralcov.core import files
 from neuralcov.core.criterion import criterion_class
 from neuralcov.core.errors import NeuralcovError, StateFileError
+from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.ledger import AnyCriterion, States
 from neuralcov.core.records import flatten, unflatten
@@ -56,6 +57,7 @@ def save_coverage(path: AnyPath, content: StoredCoverage) -> None:
     files.write(path, "coverage", header, tensors)
 
 
+@ordinary_tensors
 def load_coverage(path: AnyPath, device: torch.device) -> StoredCoverage:
     """Read a state file."""
     header, mapped = files.read(path, "coverage")
@@ -86,6 +88,7 @@ def save_reference(path: AnyPath, reference: Reference) -> None:
     files.write(path, "calibration", {"reference": flatten(reference, "reference", tensors)}, tensors)
 
 
+@ordinary_tensors
 def load_reference(path: AnyPath, device: torch.device) -> Reference:
     """Read a calibration file."""
     header, tensors = files.read(path, "calibration")

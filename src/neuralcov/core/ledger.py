@@ -13,6 +13,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import NOT_FINITE, SPLIT_FREE, TAKEN, UNPLACED, Criterion, State
 from neuralcov.core.errors import HyperParameterError, InputError, MismatchError
+from neuralcov.core.guards import Turn, in_turn
 from neuralcov.core.layout import Layout
 from neuralcov.core.ownership import Holding, Owned, Shared
 from neuralcov.core.records import move
@@ -65,6 +66,7 @@ class Ledger:
         self.criteria: tuple[AnyCriterion, ...] = tuple(criteria)
         self.names = tuple(names)
         self.layout: Layout | None = None
+        self.turn = Turn()
         self.version = 0
         self._holdings: Holdings | None = None
 
@@ -103,6 +105,7 @@ class Ledger:
             return 0
         return int(torch.stack([state.counts.sum() for state in self.states]).max())
 
+    @in_turn
     def share(self) -> SharedStates | None:
         """Give the present states to somebody who keeps them; from here on nothing overwrites them."""
         if self._holdings is None:
@@ -115,6 +118,15 @@ class Ledger:
         """Go on from states that somebody else keeps as well, or from nothing."""
         self.advance(states)
 
+    @in_turn
+    def fork(self) -> Ledger:
+        """Copy this ledger; neither overwrites the states that both begin with."""
+        twin = Ledger(self.criteria)
+        twin.layout = self.layout
+        twin.adopt(self.share())
+        return twin
+
+    @in_turn
     def advance(self, holdings: Holdings | None, *, changed: bool = True) -> None:
         """Replace the states: the one place where that happens.
 
@@ -132,11 +144,13 @@ class Ledger:
                 if getattr(batch, need) is None:
                     raise InputError(f"{criterion.name} needs {need}: pass them with the batch")
 
+    @in_turn
     def observe(self, batch: Activations) -> None:
         """Observe a batch."""
         self.check(batch)
         self.advance(tuple(h.observe(c, batch) for c, h in zip(self.criteria, self.holdings, strict=True)))
 
+    @in_turn
     def observe_one_by_one(self, batch: Activations) -> None:
         """Observe a batch one input at a time, for criteria whose value depends on batching; the others whole."""
         self.check(batch)
@@ -148,6 +162,7 @@ class Ledger:
             observed.append(holding)
         self.advance(tuple(observed))
 
+    @in_turn
     def admit(self, batch: Activations, *, min_gain: float = 0.0) -> Tensor:
         """Observe inputs in order, each only if some criterion gains more than ``min_gain`` on the state it meets.
 
@@ -179,11 +194,20 @@ class Ledger:
         self.advance(holdings, changed=bool(admitted.any()))
         return admitted.to(batch.device)
 
+    @in_turn
     def gain(self, batch: Activations) -> dict[str, Tensor]:
         """How far each input alone would move each criterion."""
         self.check(batch)
         return {c.name: c.gain(s, batch) for c, s in zip(self.criteria, self.states, strict=True)}
 
+    @in_turn
+    def scores(self, batch: Activations) -> dict[str, Tensor]:
+        """The surprise of each input, for the criteria that have one."""
+        self.check(batch)
+        found = {criterion.name: criterion.score(batch) for criterion in self.criteria}
+        return {name: score for name, score in found.items() if score is not None}
+
+    @in_turn
     def values(self) -> dict[str, float]:
         """The value of each criterion; waits for the device once."""
         if self.layout is None:
@@ -194,6 +218,7 @@ class Ledger:
         numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)])
         return dict(zip(self.names, numbers.tolist(), strict=True))
 
+    @in_turn
     def beside(self) -> dict[str, dict[str, float]]:
         """Figures that stand beside the values, for criteria that have some."""
         if self.layout is None:
@@ -201,6 +226,7 @@ class Ledger:
         found = {c.name: dict(c.beside(s)) for c, s in zip(self.criteria, self.states, strict=True)}
         return {name: figures for name, figures in found.items() if figures}
 
+    @in_turn
     def by_layer(self) -> tuple[LayerRow, ...]:
         """Every layer with its value under every criterion."""
         if self.layout is None:
@@ -212,6 +238,7 @@ class Ledger:
             for i, (layer, shape) in enumerate(self.layout.items())
         )
 
+    @in_turn
     def findings(self) -> tuple[Finding, ...]:
         """What was left out and what to bear in mind; an error if a criterion could place no input at all."""
         if self.empty:
@@ -232,6 +259,7 @@ class Ledger:
             found.extend(Finding(criterion.name, remark) for remark in criterion.remarks(state))
         return tuple(found)
 
+    @in_turn
     def merge(self, other: Ledger) -> None:
         """Take in what another ledger has seen."""
         if self.names != other.names:

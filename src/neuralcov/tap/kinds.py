@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 CELLS = (nn.RNNCell, nn.LSTMCell, nn.GRUCell)
@@ -85,11 +85,14 @@ def kind_of(module: nn.Module) -> Kind:
 
 
 def feature_axis(axes: int, kind: Kind) -> int:
-    """The axis of an output with so many axes on which its features lie."""
-    if kind.channels_first is None:
-        # A module of another kind, chosen by name: an image-like output has its features on axis 1.
-        return 1 if axes >= 4 else axes - 1
-    return 1 if kind.channels_first else axes - 1
+    """Return the axis of an output with so many axes on which its features lie."""
+    return 1 if features_on_axis_1(axes, kind) else axes - 1
+
+
+def features_on_axis_1(axes: int, kind: Kind) -> bool:
+    """Return whether an output of so many axes has its features on axis 1 rather than on the last."""
+    # A module of another kind, chosen by name: an image-like output has its features on axis 1.
+    return axes >= 4 if kind.channels_first is None else kind.channels_first
 
 
 def multiplies_by_weights(module: nn.Module) -> bool:
@@ -113,6 +116,21 @@ def static_width(module: nn.Module) -> int | None:
         if isinstance(width, int):
             return width
     return None
+
+
+def declared_width(module: nn.Module) -> int | None:
+    """The neurons that a module of a default kind says it has; ``None`` if it says nothing."""
+    if not is_layer_by_default(module):
+        return None
+    width = getattr(module, "nf", None) if _is_transformers_conv1d(module) else static_width(module)
+    return width if isinstance(width, int) else None
+
+
+def output_axis(module: nn.Module) -> int | None:
+    """The axis of a module's weight that counts its outputs; ``None`` if it is not known."""
+    if isinstance(module, _ConvTransposeNd) or _is_transformers_conv1d(module):
+        return 1
+    return 0 if isinstance(module, (nn.Linear, _ConvNd)) else None
 
 
 def _is_transformers_conv1d(module: nn.Module) -> bool:

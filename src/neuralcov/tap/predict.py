@@ -10,12 +10,13 @@ from torch import Tensor
 from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Int
 from neuralcov.tap.inputs import first_tensor
+from neuralcov.tap.shards import whole_tensor
 
 
 def scores_of(output: Any) -> Tensor | None:
     """What classes are read off: ``.logits`` or the first tensor."""
     logits = getattr(output, "logits", None)
-    return logits if isinstance(logits, Tensor) else first_tensor(output)
+    return whole_tensor(logits if isinstance(logits, Tensor) else first_tensor(output))  # type: ignore[no-any-return]
 
 
 def predicted_classes(output: Any, size: int) -> Int[Tensor, "batch"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -45,6 +46,13 @@ class Probe:
         self._run, self._rows = run, rows
         self._groups = _MOST_GROUPS
 
+    def fork(self, run: Callable[[Members, Sequence[int]], Notes], experts: ExpertRows) -> Probe:
+        """Copy this probe with what it learnt, for another tap of the same model."""
+        twin = copy.copy(self)
+        twin.known = copy.deepcopy(self.known)
+        twin._run, twin._experts = run, experts
+        return twin
+
     def owners(self, layer: str, output: Tensor, size: int, padding: Any = None) -> Tensor | None:
         """The input of each row, where somebody says it: the user, or else a library's experts."""
         owners = None if self._rows is None else self._rows(layer, output)
@@ -55,6 +63,9 @@ class Probe:
     def note(self, notes: Notes, layer: str, kind: Kind, output: Any, size: int) -> None:
         """Note in a run of the probe what a layer returned, unless somebody says whose its rows are."""
         tensor = first_tensor(output)
+        if tensor is not None and hasattr(tensor, "full_tensor"):
+            # Spread over ranks, all of which run the probe.
+            tensor = output = tensor.full_tensor()
         if tensor is None or self.owners(layer, tensor, size) is not None:
             return
         noted = note(output, kind, size)

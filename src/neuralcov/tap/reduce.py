@@ -8,7 +8,7 @@ from torch import Tensor
 from neuralcov.core.errors import LayerError
 from neuralcov.core.kernels import row_means, usable
 from neuralcov.tap.inputs import Padding
-from neuralcov.tap.kinds import Kind
+from neuralcov.tap.kinds import Kind, features_on_axis_1
 from neuralcov.tap.rows import RowOrder, with_batch_first
 
 # Below this many numbers, starting a kernel of our own costs more than it saves.
@@ -45,10 +45,7 @@ def to_neurons(
     batch_first, folded = with_batch_first(output, size, kind, layer, order)
     if batch_first.dim() == 1:
         batch_first = batch_first[:, None]
-    channels_first = kind.channels_first
-    if channels_first is None:
-        # A module of another kind, chosen by name: an image-like output has its features on axis 1.
-        channels_first = output.dim() >= 4
+    channels_first = features_on_axis_1(output.dim(), kind)
     if channels_first and not folded and padding is None and not total and batch_first.dim() > 2:
         return _space_average(batch_first)
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -19,18 +22,23 @@ from neuralcov.core.layout import Layout
 from neuralcov.tap.absent import fill_absent, module_name, never_fired, with_silent_modules
 from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.inputs import Batch, Padding, call, first_tensor, padding_of, to_device
-from neuralcov.tap.kinds import Kind, feature_axis, kind_of, multiplies_by_weights, static_width
+from neuralcov.tap.kinds import Kind, declared_width, feature_axis, kind_of, multiplies_by_weights, static_width
 from neuralcov.tap.known_rows import KnownRows
 from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
-from neuralcov.tap.preserve import original_module, preserved, random_state_kept
+from neuralcov.tap.preserve import Block, join, original_module, preserved, random_state_kept, turn_of
 from neuralcov.tap.probe import Probe, capturing
 from neuralcov.tap.reduce import to_neurons
 from neuralcov.tap.relevance import layer_relevance, relevance_tape
 from neuralcov.tap.rows import Note, RowOrder, Rows, by_owner, order_by_shape
 from neuralcov.tap.select import LayerChoice, choose_layers
+from neuralcov.tap.shards import Shards, require_whole
 from neuralcov.tap.steps import with_missing_steps
 from neuralcov.tap.tape import Tape
+from neuralcov.tap.unmeasured import Unmeasured, unmeasured
+
+# What a layer's name has behind its module's: a further call, a time step.
+_CALL = re.compile(r"(#\d+)?(\[\d+\])?$")
 
 
 @dataclass
@@ -43,6 +51,7 @@ class _Recording:
     present: dict[str, Tensor] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
     tape: Tape | None = None
+    thread: int = field(default_factory=get_ident)
     # Layers without a known order of rows: what they returned is reduced once that is found.
     pending: dict[str, Callable[[RowOrder], Tensor]] = field(default_factory=dict)
     owned: dict[str, RowOrder | Tensor] = field(default_factory=dict)
@@ -90,6 +99,10 @@ class Tap:
             raise InputError(f"rows={rows!r}: expected a function from layer and output to the input of each row")
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
+        self._by_choice = layers is not None
+        self._declared = {name: declared_width(module) for name, module in self.chosen.items()}
+        self._shards: Shards | None = None
+        self._looked_for_shards = False
         self._cells = [name for name, module in self.chosen.items() if kind_of(module).cell]
         self.batch_axis = batch_axis
         self._predict = predict
@@ -102,8 +115,25 @@ class Tap:
         self._layers: dict[str, int] = {}
         self._fired: set[str] = set()
         self._ran = False
+        self._turn = turn_of(self.model)
         self._depth = 0
+        self._block = ExitStack()
+        self._within: Block | None = None
         self._recording: _Recording | None = None
+
+    def fork(self) -> Tap:
+        """Copy this tap, with what it has found out, but without its block and its recording."""
+        twin = copy.copy(self)
+        twin._steps, twin._layers, twin._fired = dict(self._steps), dict(self._layers), set(self._fired)
+        twin._experts = ExpertRows(self.model, self.chosen)
+        twin._probe = self._probe.fork(twin._noted, twin._experts)
+        twin._depth, twin._block, twin._within, twin._recording = 0, ExitStack(), None, None
+        return twin
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A deep copy has a model of its own, whose passes others may measure too.
+        vars(self).update(state)
+        self._turn = turn_of(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -124,6 +154,17 @@ class Tap:
         """What was found out about the order of rows."""
         return self._probe.known
 
+    @property
+    def spread(self) -> bool:
+        """Whether chosen modules have parameters that are spread over several ranks."""
+        return self._shards is not None
+
+    def unmeasured(self, layers: Collection[str] | None = None) -> Unmeasured:
+        """Count the parameters that belong to none of these layers; by default to none of the chosen modules."""
+        names = self.chosen if layers is None else {_CALL.sub("", layer) for layer in layers}
+        measured = [module for name, module in self.chosen.items() if name in names]
+        return unmeasured(self.model, measured, by_choice=self._by_choice)
+
     def widths(self) -> dict[str, int]:
         """Neurons of the chosen modules that tell them without being run."""
         known = {name: static_width(module) for name, module in self.chosen.items()}
@@ -140,25 +181,39 @@ class Tap:
     @contextmanager
     def open(self) -> Iterator[None]:
         """One block: hooks are added at its start and gone at its end, exception or not."""
-        if self._depth:
-            yield
-            return
-        handles = []
-        self._depth += 1
-        self._ran = False
+        with self._turn:
+            if self._within is None:
+                self._begin()
+            else:
+                join(self._within)
+            self._depth += 1
         try:
-            with preserved(self.model, self._mode):
-                for name, module in self.chosen.items():
-                    # Scripted modules refuse hooks by their own method, but fire them where Python calls them.
-                    hook = partial(self._hook, name, kind_of(module))
-                    handles.append(nn.Module.register_forward_hook(module, hook))
-                handles += self._experts.hooks()
-                yield
-            self._require_fired()
+            yield
         finally:
-            self._depth -= 1
-            for handle in handles:
-                handle.remove()
+            with self._turn:
+                self._depth -= 1
+                last = not self._depth
+                if last:
+                    self._within = None
+                    self._block.close()
+        if last:
+            self._require_fired()
+
+    def _begin(self) -> None:
+        self._ran = False
+        with ExitStack() as stack:
+            self._within = stack.enter_context(preserved(self.model, self._mode))
+            if not self._looked_for_shards:
+                self._shards, self._looked_for_shards = Shards.among(self.chosen), True
+            for name, module in self.chosen.items():
+                hook = partial(self._hook, name, kind_of(module))
+                first = self._shards is not None and name in self._shards.modules
+                # Scripted modules refuse hooks by their own method, but fire them where Python calls them.
+                handle = nn.Module.register_forward_hook(module, hook, prepend=first)
+                stack.callback(handle.remove)
+            for handle in self._experts.hooks():
+                stack.callback(handle.remove)
+            self._block = stack.pop_all()
 
     def run(
         self, batch: Batch, *, lengths: Any = None, predictions: bool = False, relevance: bool = False
@@ -186,7 +241,7 @@ class Tap:
             recording.tape = relevance_tape(self.model)
         # Relevance is handed back by autograd, which tensors of inference mode take no part in.
         grad_mode = torch.inference_mode(False) if relevance else nullcontext()
-        with grad_mode:
+        with self._turn, grad_mode:
             with self.open(), torch.no_grad():
                 recording.probed = self._probe.prepare(members, self._layers)
                 self._recording = recording
@@ -199,6 +254,9 @@ class Tap:
                 self._ran = True
                 self._settle(recording)
             self._complete(recording)
+            if self._shards is not None:
+                classes_read = (predictions or relevance) and self._predict is None
+                self._shards.check(recording.layers, scores_of(output), classes=classes_read)
             classes = self._classes(output, size) if predictions or relevance else None
             explained = None if classes is None else self._explain(recording, output, classes)
         home = next(iter(recording.layers.values())).device
@@ -300,7 +358,8 @@ class Tap:
 
     def _hook(self, name: str, kind: Kind, module: nn.Module, args: Any, output: Any) -> None:
         recording = self._recording
-        if recording is None:
+        if recording is None or recording.thread != get_ident():
+            # A pass that is not ours: the user's own, or that of another coverage in another thread.
             return
         index = recording.calls.get(name, 0)
         recording.calls[name] = index + 1
@@ -320,6 +379,8 @@ class Tap:
             self._record(recording, layer, kind, tensor, recording.padding)
             return
         with recording.tape.paused():
+            if self._shards is not None:
+                self._shards.refuse_relevance(layer, module, tensor)
             recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
             self._record(recording, layer, kind, tensor, recording.padding)
 
@@ -342,11 +403,24 @@ class Tap:
             recording.present[layer] = torch.zeros(1, dtype=torch.bool, device=tensor.device)
         elif order is not None:
             recording.owned[layer] = order
-            recording.layers[layer] = to_neurons(tensor, size, kind, layer, padding, order=order)
+            recording.layers[layer] = self._neurons(recording, layer, kind, tensor, padding, order)
         else:
             kept = tensor.detach().clone()
             recording.layers[layer] = kept  # holds the layer's place
-            recording.pending[layer] = lambda order: to_neurons(kept, size, kind, layer, padding, order=order)
+            recording.pending[layer] = lambda order: self._neurons(recording, layer, kind, kept, padding, order)
+
+    def _neurons(
+        self, recording: _Recording, layer: str, kind: Kind, tensor: Tensor, padding: Padding | None, order: RowOrder
+    ) -> Tensor:
+        """Reduce an output to neurons, of the whole layer where it is spread over ranks."""
+        name = module_name(layer)
+
+        def reduce(part: Tensor) -> Tensor:
+            return to_neurons(part, recording.size, kind, layer, padding, order=order)
+
+        if self._shards is None:
+            return require_whole(layer, reduce(tensor), self._declared[name])
+        return self._shards.neurons(layer, self.chosen[name], kind, tensor, reduce)
 
     def _record_steps(self, recording: _Recording, layer: str, kind: Kind, output: Any) -> None:
         """Unroll a recurrent module: every time step is a layer of its own."""
