@@ -83,8 +83,8 @@ EXPECTED = {
     "CC": {"observe": 1, "gain": 1},
     "SS": {"observe": 1, "gain": 1},
     "NLC": {"observe": 1, "gain": 1},
-    # For the classes; DSC also for the proof of what is nearest.
-    "LSC": {"observe": 1, "gain": 1},
+    # For the classes; DSC also for the proof of what is nearest, LSC for that of its sums.
+    "LSC": {"observe": 2, "gain": 2},
     "DSC": {"observe": 2, "gain": 2},
     "MDSC": {"observe": 1, "gain": 1},
     "NPC": {"observe": 1, "gain": 1},

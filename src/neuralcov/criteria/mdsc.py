@@ -91,15 +91,14 @@ class MahalanobisFit(ClassFit):
         # The mean is float64, and so is what is taken from it.
         apart = traces - known.mean
         if known.factor is None:
-            squares = apart.square().sum(1)
-            return torch.where((apart == 0).all(1), squares, torch.nan)
+            return torch.where((apart == 0).all(1), 0.0, torch.nan).double()
         apart -= known.rounded
-        squares = apart.square().sum(1)
         if not known.dual:
             return _solved(known.factor, apart.T).sqrt()
         own = self.view.of_class(label)
         along = torch.cat([(part - known.mean) @ apart.T for part in torch.split(own, _ROWS)])
         # What lies outside the span of the class is measured by λ alone; rounding must not make it negative.
+        squares = apart.square().sum(1)
         return ((squares - _solved(known.factor, along)).clamp(min=0) / known.strength).sqrt()
 
 
