@@ -86,6 +86,8 @@ class Recorder:
         ledger = self._ledger
         if not self._depth or not isinstance(batch.inputs, Tensor) or "relevance" in ledger.needs:
             return False
+        if batch.lengths is not None:
+            return False
         if batch.inputs.shape[self._tap.batch_axis] == 0:
             return False
         if self._on_one_gpu is None:

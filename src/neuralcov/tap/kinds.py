@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
@@ -40,12 +40,16 @@ class Kind:
         cell: a recurrent cell, called once per step; fewer calls mean absent steps.
         batch_axis: where the module itself says the batch lies, if it does.
         channels_first: features lie on axis 1; ``None`` leaves it to the rank of the output.
+        features: how many features a norm has, which tells their axis in an output of any rank.
+        prefers_last: where both axis 1 and the last are that long, it is the last.
     """
 
     recurrent: bool = False
     cell: bool = False
     batch_axis: int | None = None
     channels_first: bool | None = None
+    features: int | None = None
+    prefers_last: bool = True
 
 
 def is_layer_by_default(module: nn.Module) -> bool:
@@ -65,7 +69,7 @@ def kind_of(module: nn.Module) -> Kind:
         return Kind(channels_first=True)
     if is_layer_by_default(module):
         return Kind(channels_first=False)
-    return Kind()
+    return Kind(features=_normalised(module), prefers_last=not _says_channels_first(module))
 
 
 def multiplies_by_weights(module: nn.Module) -> bool:
@@ -80,6 +84,21 @@ def static_width(module: nn.Module) -> int | None:
         if isinstance(width, int):
             return width
     return None
+
+
+def _normalised(module: nn.Module) -> int | None:
+    """How many features a layer norm of any library has, by its attributes; ``None`` for modules of other kinds."""
+    shape = getattr(module, "normalized_shape", None)
+    if isinstance(shape, (tuple, list)):
+        return shape[0] if len(shape) == 1 else None
+    weight = getattr(module, "weight", None)
+    is_norm = "norm" in type(module).__name__.lower() and isinstance(weight, Tensor) and weight.dim() == 1
+    return weight.shape[0] if is_norm and isinstance(weight, Tensor) else None
+
+
+def _says_channels_first(module: nn.Module) -> bool:
+    """Whether a norm says that it takes images channel by channel, by an attribute or by its name, ``LayerNorm2d``."""
+    return getattr(module, "data_format", None) == "channels_first" or type(module).__name__.lower().endswith("2d")
 
 
 def _is_transformers_conv1d(module: nn.Module) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from neuralcov.core.errors import LayerError
 from neuralcov.core.kernels import row_means, usable
-from neuralcov.tap.inputs import Padding
 from neuralcov.tap.kinds import Kind
 
 # Below this many numbers, starting a kernel of our own costs more than it saves.
@@ -15,8 +16,15 @@ _LARGE = 1 << 21
 _FAST_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
+class TokenMask(Protocol):
+    """What knows which tokens are padding."""
+
+    def over(self, tokens: int) -> Tensor | None:
+        """The mask ``(batch, tokens)`` of an axis of so many tokens, true at tokens; ``None`` if it has none."""
+
+
 def to_neurons(
-    output: Tensor, size: int, kind: Kind, layer: str, padding: Padding | None = None, *, total: bool = False
+    output: Tensor, size: int, kind: Kind, layer: str, padding: TokenMask | None = None, *, total: bool = False
 ) -> Tensor:
     """One number per input and feature: all other axes are averaged away.
 
@@ -39,15 +47,24 @@ def to_neurons(
     channels_first = kind.channels_first
     if channels_first is None:
         # A module of another kind, chosen by name: an image-like output has its features on axis 1.
-        channels_first = output.dim() >= 4
-    if channels_first and not folded and padding is None and not total and batch_first.dim() > 2:
+        channels_first = output.dim() >= 4 and not _features_last(output, kind)
+    if channels_first and not folded and not total and batch_first.dim() > (2 if padding is None else 3):
         return _space_average(batch_first)
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
     features_last = batch_first.movedim(axis, -1)
     if total:
         return features_last if features_last.dim() == 2 else features_last.flatten(1, -2).sum(1)
-    tokens = features_last.dim() == 3 or folded
-    return _average(features_last, padding.over(features_last.shape[1]) if padding is not None and tokens else None)
+    between = features_last.shape[1:-1]
+    # Of several axes between batch and features the first is that of the tokens, unless another is as long.
+    tokens = len(between) > 0 and (folded or between[0] not in between[1:])
+    return _average(features_last, padding.over(between[0]) if padding is not None and tokens else None)
+
+
+def _features_last(output: Tensor, kind: Kind) -> bool:
+    """Whether an image-like output of a module that knows its features has them on the last axis."""
+    if kind.features is None or output.shape[-1] != kind.features:
+        return False
+    return output.shape[1] != kind.features or kind.prefers_last
 
 
 def _batch_first(output: Tensor, size: int, kind: Kind, layer: str) -> tuple[Tensor, bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,13 +15,17 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError, LayerError
+from neuralcov.core.ledger import Finding
 from neuralcov.tap.inputs import Batch, Padding, batch_size, call, first_tensor, padding_of, to_device
 from neuralcov.tap.kinds import Kind, kind_of, multiplies_by_weights, static_width
-from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
+from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, mask_takers
+from neuralcov.tap.predict import OutputRange, checked_classes, predicted_classes, scores_of
 from neuralcov.tap.preserve import original_module, preserved
 from neuralcov.tap.reduce import to_neurons
 from neuralcov.tap.relevance import layer_relevance, relevance_tape
 from neuralcov.tap.select import LayerChoice, choose_layers
+from neuralcov.tap.signatures import Form, form_of
+from neuralcov.tap.steps import with_missing_steps
 from neuralcov.tap.tape import Tape
 
 
@@ -30,10 +34,12 @@ class _Recording:
     """What the hooks gather during one run of the model."""
 
     size: int
-    padding: Padding | None
+    masks: Masks
+    steps: dict[str, int]
     layers: dict[str, Tensor] = field(default_factory=dict)
     present: dict[str, Tensor] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
+    cells: dict[str, LayerMasks | None] = field(default_factory=dict)
     tape: Tape | None = None
 
 
@@ -73,6 +79,8 @@ class Tap:
         self._predict = predict
         self._device = None if device is None else torch.device(device)
         self._mode = mode
+        self._mask_takers = mask_takers(self.model, self.chosen)
+        self._mask_notes, self._range = MaskNotes(), OutputRange()
         self._steps: dict[str, int] = {}
         self._most_steps = steps
         self._depth = 0
@@ -103,6 +111,18 @@ class Tap:
         called = [name for layer in layers if (name := layer.partition("#")[0]) in self._cells]
         self._steps |= Counter(name for name in unrolled if name.partition("#")[0] in self.chosen) | Counter(called)
 
+    def forget_steps(self) -> None:
+        """Let the next batch say again how many time steps there are."""
+        self._steps = {}
+
+    def findings(self) -> list[Finding]:
+        """What could not be masked. Waits for the device."""
+        return self._mask_notes.findings()
+
+    def output_findings(self) -> list[Finding]:
+        """What all outputs seen so far say about how classes are read off them. Waits for the device."""
+        return self._range.findings()
+
     @contextmanager
     def open(self) -> Iterator[None]:
         """One block: hooks are added at its start and gone at its end, exception or not."""
@@ -115,6 +135,10 @@ class Tap:
             with preserved(self.model, self._mode):
                 for name, module in self.chosen.items():
                     handles.append(module.register_forward_hook(partial(self._hook, name, kind_of(module))))
+                for module, form in self._mask_takers:
+                    # Left behind the hook above: a layer's own masks count for it.
+                    handles.append(module.register_forward_pre_hook(partial(self._enter, form), with_kwargs=True))
+                    handles.append(module.register_forward_hook(self._leave, always_call=True))
                 yield
         finally:
             self._depth -= 1
@@ -138,7 +162,11 @@ class Tap:
         size = batch_size(inputs, self.batch_axis)
         if batch.labels is not None and batch.labels.shape[0] != size:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
-        recording = _Recording(size, padding_of(inputs, lengths, size, self.batch_axis))
+        lengths = batch.lengths if lengths is None else lengths
+        masks = Masks(size, padding_of(inputs, lengths, size, self.batch_axis))
+        if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
+            masks.enter(form_of(self.model), tuple(inputs), {})
+        recording = _Recording(size, masks, dict(self._steps))
         if relevance:
             self._refuse_recurrent()
             recording.tape = relevance_tape(self.model)
@@ -155,6 +183,8 @@ class Tap:
             self._complete(recording)
             classes = self._classes(output, size) if predictions or relevance else None
             explained = None if classes is None else self._explain(recording, output, classes)
+        self._steps = recording.steps
+        self._mask_notes.take(recording.masks)
         home = next(iter(recording.layers.values())).device
         activations = Activations(
             layers=recording.layers,
@@ -191,7 +221,17 @@ class Tap:
     def _classes(self, output: Any, size: int) -> Tensor:
         if self._predict is not None:
             return checked_classes(self._predict(output), size)
-        return predicted_classes(output, size)
+        classes = predicted_classes(output, size)
+        self._range.observe(scores_of(output))
+        return classes
+
+    def _enter(self, form: Form, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._recording is not None:
+            self._recording.masks.enter(form, args, kwargs)
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self._recording is not None:
+            self._recording.masks.leave()
 
     def _hook(self, name: str, kind: Kind, module: nn.Module, args: Any, output: Any) -> None:
         recording = self._recording
@@ -200,22 +240,27 @@ class Tap:
         index = recording.calls.get(name, 0)
         recording.calls[name] = index + 1
         layer = f"{name}#{index}" if index else name
+        masks = recording.masks.of_layer(layer, args)
+        if kind.cell:
+            recording.cells.setdefault(name, masks)
         if kind.recurrent:
-            self._record_steps(recording, layer, kind, output)
+            self._record_steps(recording, layer, kind, output, masks)
             return
         tensor = first_tensor(output)
         if tensor is None:
             raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
         if recording.tape is None:
-            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.padding)
+            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, masks)
             return
         with recording.tape.paused():
             recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
-            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.padding)
+            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, masks)
 
-    def _record_steps(self, recording: _Recording, layer: str, kind: Kind, output: Any) -> None:
+    def _record_steps(
+        self, recording: _Recording, layer: str, kind: Kind, output: Any, masks: LayerMasks | None
+    ) -> None:
         """Unroll a recurrent module: every time step is a layer of its own."""
-        sequence, padding = output[0], recording.padding
+        sequence, padding = output[0], None
         if isinstance(sequence, PackedSequence):
             sequence, lengths = pad_packed_sequence(sequence, batch_first=True)
             padding = Padding.of_mask((torch.arange(sequence.shape[1]) < lengths[:, None]).to(sequence.device))
@@ -226,7 +271,9 @@ class Tap:
                 f"layer {layer!r} gave shape {tuple(output[0].shape)} for a batch of {recording.size}: "
                 "expected a batched sequence; check batch_first and batch_axis="
             )
-        steps = self._steps.setdefault(layer, self._most_steps or sequence.shape[1])
+        if padding is None and masks is not None:
+            padding = masks.steps(sequence.shape[1])
+        steps = recording.steps.setdefault(layer, self._most_steps or sequence.shape[1])
         taken = sequence.shape[1]
         if taken > steps:
             raise InputError(
@@ -259,64 +306,25 @@ class Tap:
         for name in self._cells:
             self._complete_cell(recording, name)
         if len(recording.layers) > len(order):
-            recording.layers = {layer: recording.layers[layer] for layer in with_missing_steps(order, self._steps)}
+            recording.layers = {layer: recording.layers[layer] for layer in with_missing_steps(order, recording.steps)}
 
     def _complete_cell(self, recording: _Recording, name: str) -> None:
         made = recording.calls[name]
-        expected = self._steps.setdefault(name, self._most_steps or made)
+        expected = recording.steps.setdefault(name, self._most_steps or made)
         if made > expected:
             raise InputError(
                 f"layer {name!r} ran {made} steps, more than the {expected} it was set up for: "
                 f"pass steps={made} or more when building the coverage"
             )
+        masks = recording.cells[name]
+        padding = None if masks is None else masks.steps(made)
         like = recording.layers[name]
         for index in range(1, expected):
             layer = f"{name}#{index}"
             if index >= made:
                 recording.layers[layer] = torch.zeros_like(like)
                 recording.present[layer] = torch.zeros(recording.size, dtype=torch.bool, device=like.device)
-            elif recording.padding is not None:
-                recording.present[layer] = recording.padding.step(index).to(like.device)
-        if recording.padding is not None:
-            recording.present[name] = recording.padding.step(0).to(like.device)
-
-
-def with_missing_steps(order: Sequence[str], steps: Mapping[str, int]) -> list[str]:
-    """Layers in execution order, with the calls of recurrent cells that longer inputs would have made.
-
-    A missing step stands where a longer loop would have put it: behind the step before, and where cells take turns,
-    behind that of all that do.
-
-    >>> with_missing_steps(["a", "b", "a#1", "b#1", "fc"], {"a": 3, "b": 3})
-    ['a', 'b', 'a#1', 'b#1', 'a#2', 'b#2', 'fc']
-    >>> with_missing_steps(["a", "a#1", "b", "b#1", "fc"], {"a": 3, "b": 3})
-    ['a', 'a#1', 'a#2', 'b', 'b#1', 'b#2', 'fc']
-    """
-    placed = list(order)
-    cells = [name for name in order if name in steps]
-    turns = {name: _taking_turns(order, name, cells) for name in cells}
-    for index in range(1, max((steps[name] for name in cells), default=0)):
-        for name in cells:
-            if index < steps[name] and f"{name}#{index}" not in placed:
-                before = [_call(other, index - 1) for other in turns[name]] + [
-                    _call(other, index) for other in turns[name]
-                ]
-                behind = max(placed.index(layer) for layer in before if layer in placed)
-                placed.insert(behind + 1, f"{name}#{index}")
-    return placed
-
-
-def _taking_turns(order: Sequence[str], name: str, cells: Sequence[str]) -> list[str]:
-    """The cells called between the first two calls of one, and that one."""
-    if f"{name}#1" not in order:
-        return [name]
-    first, second = order.index(name), order.index(f"{name}#1")
-    others = [other for other in cells if first < order.index(other) < second]
-    earlier = [
-        other for other in cells if f"{other}#1" in order and order.index(other) < first < order.index(f"{other}#1")
-    ]
-    return [*earlier, name, *others]
-
-
-def _call(name: str, index: int) -> str:
-    return f"{name}#{index}" if index else name
+            elif padding is not None:
+                recording.present[layer] = padding.step(index).to(like.device)
+        if padding is not None:
+            recording.present[name] = padding.step(0).to(like.device)
