@@ -230,6 +230,8 @@ def test_a_block_that_nests_another_mode_is_not_shared(net):
 def test_modes_nest_in_one_thread(net):
     evaluated, kept = nc.Coverage(net, [nc.NC(0.5)]), nc.Coverage(net, [nc.NC(0.5)], mode="keep")
     seen = []
+    for coverage in (evaluated, kept):
+        coverage.probe(inputs(0))
     net.register_forward_hook(lambda module, *_: seen.append(module.training))
     with kept.tap():
         kept.update(inputs(0))

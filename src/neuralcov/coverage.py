@@ -40,9 +40,18 @@ from neuralcov.store import (
     save_reference,
 )
 from neuralcov.tap import Batch, LayerChoice, Tap, Unmeasured, unpack_batch
-from neuralcov.tap.inputs import Unpack, as_labels
+from neuralcov.tap.inputs import (
+    Lengths,
+    Unpack,
+    as_labels,
+    requires_two_inputs,
+    unused_part,
+    usable_labels,
+    with_lengths,
+)
 from neuralcov.tap.known_rows import require_same_rows
 from neuralcov.tap.rows import Rows
+from neuralcov.tap.signatures import form_of
 
 # In place of a criterion's name, in findings about layers that were left out.
 _LAYERS = "layers"
@@ -206,6 +215,7 @@ class Coverage:
         labels: Any = None,
         predictions: Any = None,
         held_out: Iterable[Any] | None = None,
+        lengths: Lengths | None = None,
         progress: bool | None = None,
     ) -> None:
         """Learn from training data, in one pass for all criteria; coverage is empty afterwards.
@@ -216,6 +226,8 @@ class Coverage:
             labels: with a single mapping of activations.
             predictions: with a single mapping of activations.
             held_out: training inputs (or activations) kept out of ``data``, the unit of ``LVC(relative=True)``.
+            lengths: where inputs are padded, from what the loader yields to one length per input, or the key under
+                which its mappings hold the lengths.
             progress: show a bar; by default only in a terminal.
         """
         if self.inputs:
@@ -231,10 +243,12 @@ class Coverage:
                 raise InputError("held_out= goes with training data; a saved calibration has what was held out then")
             self._fit(self._read_calibration(data))
             return
+        if lengths is not None and activations is not None:
+            raise InputError("lengths= goes with a loader; activations are averaged over tokens already")
         reference: Reference | None = None
         not_finite: Tensor | int = 0
-        with self.tap():
-            for batch in self._batches(data, activations, labels, predictions, "calibrating", progress):
+        with self._first(), self.tap():
+            for batch in self._batches(data, activations, labels, predictions, lengths, "calibrating", progress):
                 reference = (reference or Reference.empty(batch.layout, self.criteria)).observe(batch)
                 not_finite = not_finite + batch.tally[NOT_FINITE]
             if reference is None or reference.seen == 0:
@@ -242,21 +256,28 @@ class Coverage:
             if held_out is not None:
                 bare = self._tap is None or isinstance(held_out, (Mapping, Activations))
                 data, activations = (None, held_out) if bare else (held_out, None)
-                for batch in self._batches(data, activations, None, None, "holding out", progress):
+                for batch in self._batches(data, activations, None, None, lengths, "holding out", progress):
                     reference = reference.hold_out(batch)
         self._fit(reference.finished(left_out=int(not_finite)))
-        self._warn()
+        self._warn(of_outputs=True)
 
-    def assess(self, data: Iterable[Any], *, progress: bool | None = None) -> None:
-        """Update with every batch of a loader; one forward pass feeds all criteria."""
+    def assess(self, data: Iterable[Any], *, lengths: Lengths | None = None, progress: bool | None = None) -> None:
+        """Update with every batch of a loader; one forward pass feeds all criteria.
+
+        Args:
+            data: a loader of batches.
+            lengths: where inputs are padded, from what the loader yields to one length per input, or the key under
+                which its mappings hold the lengths.
+            progress: show a bar; by default only in a terminal.
+        """
         seen = False
-        with self.tap():
-            for batch in self._inputs(data, "assessing", progress):
+        with self._first(), self.tap():
+            for batch in self._inputs(data, lengths, "assessing", progress):
                 self._take(batch)
                 seen = True
         if not seen:
             raise InputError("the data gave no batch: nothing was assessed")
-        self._warn()
+        self._warn(of_outputs=True)
 
     def update(
         self,
@@ -271,15 +292,16 @@ class Coverage:
 
         Args:
             inputs: a tensor, a tuple of inputs or a mapping of keyword inputs.
-            labels: one class per input, where known.
+            labels: one class per input, where known; targets of any other form are not used.
             activations: in place of inputs, ``{layer: (batch, neurons)}``.
             predictions: with activations, one predicted class per input.
             lengths: time steps of each input, where shorter ones are padded.
         """
-        if self._recorder is not None and activations is None and predictions is None and lengths is None:
-            self._take(Batch(inputs, as_labels(labels)))
-        else:
-            self._ledger.observe(self._batch(inputs, labels, activations, predictions, lengths))
+        with self._first():
+            if self._recorder is not None and activations is None and predictions is None and lengths is None:
+                self._take(Batch(inputs, self._labels(labels)))
+            else:
+                self._ledger.observe(self._batch(inputs, labels, activations, predictions, lengths))
 
     def gain(
         self,
@@ -291,7 +313,8 @@ class Coverage:
         lengths: Any = None,
     ) -> dict[str, Tensor]:
         """By criterion, how far each input alone would move the value. Nothing changes."""
-        return self._ledger.gain(self._batch(inputs, labels, activations, predictions, lengths))
+        with self._first():
+            return self._ledger.gain(self._batch(inputs, labels, activations, predictions, lengths))
 
     def scores(
         self,
@@ -303,7 +326,8 @@ class Coverage:
         lengths: Any = None,
     ) -> dict[str, Tensor]:
         """By criterion, the surprise of each input, for the criteria that have one."""
-        return self._ledger.scores(self._batch(inputs, labels, activations, predictions, lengths))
+        with self._first():
+            return self._ledger.scores(self._batch(inputs, labels, activations, predictions, lengths))
 
     def propose(
         self,
@@ -315,8 +339,9 @@ class Coverage:
         lengths: Any = None,
     ) -> Proposal:
         """The gain of each input, with the chance to commit some of them without running the model again."""
-        batch = self._batch(inputs, labels, activations, predictions, lengths)
-        return Proposal(self._ledger, batch, self._ledger.gain(batch))
+        with self._first():
+            batch = self._batch(inputs, labels, activations, predictions, lengths)
+            return Proposal(self._ledger, batch, self._ledger.gain(batch))
 
     def admit(
         self,
@@ -341,8 +366,9 @@ class Coverage:
         Returns:
             Which inputs were taken, ``(batch,)``.
         """
-        batch = self._batch(inputs, labels, activations, predictions, lengths)
-        return self._ledger.admit(batch, min_gain=min_gain)
+        with self._first():
+            batch = self._batch(inputs, labels, activations, predictions, lengths)
+            return self._ledger.admit(batch, min_gain=min_gain)
 
     def run(
         self, inputs: Any, labels: Any = None, *, lengths: Any = None, predictions: bool = True
@@ -360,7 +386,7 @@ class Coverage:
         """
         if self._tap is None:
             raise InputError("this coverage has no model to run inputs through")
-        return self._tapped(Batch(inputs, as_labels(labels)), lengths, predictions=predictions)
+        return self._tapped(Batch(inputs, self._labels(labels)), lengths, predictions=predictions)
 
     # Results
 
@@ -390,7 +416,8 @@ class Coverage:
         unmeasured = None if self.layout is None else self.unmeasured()
         if unmeasured is not None and unmeasured.noteworthy:
             found.append(Finding(_LAYERS, str(unmeasured)))
-        return (*found, *self._ledger.findings())
+        of_tap = () if self._tap is None else self._tap.findings()
+        return (*found, *of_tap, *self._ledger.findings())
 
     def unmeasured(self) -> Unmeasured | None:
         """The share of the model's parameters that belong to no measured layer; ``None`` without a model."""
@@ -550,7 +577,24 @@ class Coverage:
             raise InputError("this coverage has no model to run inputs through: pass activations=")
         if predictions is not None:
             raise InputError("predictions= goes with activations=; with inputs the model predicts")
-        return self._run(Batch(inputs, as_labels(labels)), lengths)
+        return self._run(Batch(inputs, self._labels(labels)), lengths)
+
+    def _labels(self, labels: Any) -> Tensor | None:
+        """Labels as criteria use them; what cannot be used is refused where a criterion needs it."""
+        return as_labels(labels) if "labels" in self._ledger.needs else usable_labels(labels)
+
+    @contextmanager
+    def _first(self) -> Iterator[None]:
+        """Within, a first batch that raises leaves open what it would have settled: layers and time steps."""
+        unsettled = self._ledger.layout is None
+        try:
+            yield
+        except BaseException:
+            if unsettled and self._ledger.empty:
+                self._ledger.layout = None
+                if self._tap is not None:
+                    self._tap.forget_steps()
+            raise
 
     def _take(self, batch: Batch) -> None:
         """Observe a batch of inputs, by a recording where there is one for it."""
@@ -575,7 +619,14 @@ class Coverage:
         return arranged(batch, self._ledger.layout)
 
     def _batches(
-        self, data: Any, activations: Any, labels: Any, predictions: Any, title: str, progress: bool | None
+        self,
+        data: Any,
+        activations: Any,
+        labels: Any,
+        predictions: Any,
+        lengths: Lengths | None,
+        title: str,
+        progress: bool | None,
     ) -> Iterator[Activations]:
         """Every batch of a loader, or of bare activations."""
         if (data is None) == (activations is None):
@@ -586,17 +637,23 @@ class Coverage:
             for item in tracked(activations, title, progress):
                 yield self._batch(None, None, item, None, None)
         else:
-            for batch in self._inputs(data, title, progress):
+            for batch in self._inputs(data, lengths, title, progress):
                 yield self._run(batch)
 
-    def _inputs(self, data: Any, title: str, progress: bool | None) -> Iterator[Batch]:
+    def _inputs(self, data: Any, lengths: Lengths | None, title: str, progress: bool | None) -> Iterator[Batch]:
         """Every batch of a loader, taken apart."""
         if isinstance(data, (Tensor, Mapping)) or not isinstance(data, Iterable):
             raise InputError(f"data of type {type(data).__name__}: expected a loader that yields batches")
         if self._tap is None:
             raise InputError("this coverage has no model to run inputs through: pass activations=")
+        form, two_inputs = form_of(self._tap.model), requires_two_inputs(self._tap.model)
         for item in tracked(data, title, progress):
-            yield unpack_batch(item, self._tap.batch_axis, self._unpack)
+            batch = unpack_batch(item, self._unpack, two_inputs=two_inputs, read_labels=self._labels)
+            unused = unused_part(item, batch, form) if self._unpack is None else None
+            if unused is not None and "unused" not in self._warned:
+                self._warned.add("unused")
+                warnings.warn(unused, CoverageWarning, stacklevel=2)
+            yield batch if lengths is None else with_lengths(batch, item, lengths, form)
 
     @ordinary_tensors
     def _fit(self, reference: Reference) -> None:
@@ -643,11 +700,13 @@ class Coverage:
         for name, identity in self.calibration_ids().items():
             _refuse_other_calibration(name, identity, identities[name], what)
 
-    def _warn(self) -> None:
-        """Say every finding once."""
-        for finding in self.findings():
-            if finding.criterion == _LAYERS:
-                continue  # said when it was found
+    def _warn(self, *, of_outputs: bool = False) -> None:
+        """Say every finding once; what outputs look like only once a whole data set was seen."""
+        of_tap = self._tap.output_findings() if of_outputs and self._tap is not None else ()
+        said = "" if self._tap is None else self._tap.known_rows.sentence
+        for finding in (*of_tap, *self.findings()):
+            if finding.sentence == said:
+                continue  # when it was found
             key = f"{finding.criterion}: {finding.sentence.lstrip('0123456789')}"
             if key not in self._warned:
                 self._warned.add(key)

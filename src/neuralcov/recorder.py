@@ -91,8 +91,8 @@ class Recorder:
         ledger = self._ledger
         if not self._depth or not isinstance(batch.inputs, Tensor) or "relevance" in ledger.needs:
             return False
-        if self._tap.spread:
-            # What ranks tell each other is not recorded.
+        if self._tap.spread or batch.lengths is not None:
+            # What ranks tell each other is not recorded, nor what depends on lengths.
             return False
         if batch.inputs.shape[self._tap.batch_axis] == 0:
             return False

@@ -27,7 +27,7 @@ from neuralcov.core.criterion import (
 )
 from neuralcov.core.errors import CalibrationError, LayerError
 from neuralcov.core.layout import Layout
-from neuralcov.core.names import matching
+from neuralcov.core.names import matching, without_match
 from neuralcov.core.reference import Reference
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.core.sizes import parse_bytes
@@ -105,7 +105,7 @@ class SurpriseCriterion(Criterion[Buckets]):
             chosen = tuple(name for name in layout if name in self.layers)
             missing = [name for name in self.layers if name not in layout]
         else:
-            chosen, missing = tuple(matching(layout, self.layers)), []
+            chosen, missing = tuple(matching(layout, self.layers)), without_match(layout, self.layers)
         if missing or not chosen:
             raise LayerError(
                 f"{self.name}: layers={self.layers!r} names {missing[0] if missing else 'no layer'!r} "

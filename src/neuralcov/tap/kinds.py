@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
@@ -41,12 +42,16 @@ class Kind:
         cell: a recurrent cell, called once per step; fewer calls mean absent steps.
         batch_axis: where the module itself says the batch lies, if it does.
         channels_first: features lie on axis 1; ``None`` leaves it to the rank of the output.
+        features: how many features a norm has, which tells their axis in an output of any rank.
+        prefers_last: where both axis 1 and the last are that long, it is the last.
     """
 
     recurrent: bool = False
     cell: bool = False
     batch_axis: int | None = None
     channels_first: bool | None = None
+    features: int | None = None
+    prefers_last: bool = True
 
 
 def is_layer_by_default(module: nn.Module) -> bool:
@@ -81,18 +86,25 @@ def kind_of(module: nn.Module) -> Kind:
         return Kind(channels_first=True)
     if is_layer_by_default(module):
         return Kind(channels_first=False)
-    return Kind()
+    return Kind(features=_normalised(module), prefers_last=not _says_channels_first(module))
 
 
-def feature_axis(axes: int, kind: Kind) -> int:
-    """Return the axis of an output with so many axes on which its features lie."""
-    return 1 if features_on_axis_1(axes, kind) else axes - 1
+def feature_axis(shape: Sequence[int], kind: Kind) -> int:
+    """Return the axis of an output on which its features lie."""
+    return len(shape) - 1 if features_last(shape, kind) else 1
 
 
-def features_on_axis_1(axes: int, kind: Kind) -> bool:
-    """Return whether an output of so many axes has its features on axis 1 rather than on the last."""
-    # A module of another kind, chosen by name: an image-like output has its features on axis 1.
-    return axes >= 4 if kind.channels_first is None else kind.channels_first
+def features_last(shape: Sequence[int], kind: Kind) -> bool:
+    """Return whether an output has its features on the last axis rather than on axis 1."""
+    if kind.channels_first is not None:
+        return not kind.channels_first
+    # A module of another kind, chosen by name: an image-like output has its features on axis 1, unless the module
+    # knows how many there are and the last axis is as long.
+    if len(shape) < 4:
+        return True
+    if kind.features is None or shape[-1] != kind.features:
+        return False
+    return shape[1] != kind.features or kind.prefers_last
 
 
 def multiplies_by_weights(module: nn.Module) -> bool:
@@ -131,6 +143,21 @@ def output_axis(module: nn.Module) -> int | None:
     if isinstance(module, _ConvTransposeNd) or _is_transformers_conv1d(module):
         return 1
     return 0 if isinstance(module, (nn.Linear, _ConvNd)) else None
+
+
+def _normalised(module: nn.Module) -> int | None:
+    """How many features a layer norm of any library has, by its attributes; ``None`` for modules of other kinds."""
+    shape = getattr(module, "normalized_shape", None)
+    if isinstance(shape, (tuple, list)):
+        return shape[0] if len(shape) == 1 else None
+    weight = getattr(module, "weight", None)
+    is_norm = "norm" in type(module).__name__.lower() and isinstance(weight, Tensor) and weight.dim() == 1
+    return weight.shape[0] if is_norm and isinstance(weight, Tensor) else None
+
+
+def _says_channels_first(module: nn.Module) -> bool:
+    """Whether a norm says that it takes images channel by channel, by an attribute or by its name, ``LayerNorm2d``."""
+    return getattr(module, "data_format", None) == "channels_first" or type(module).__name__.lower().endswith("2d")
 
 
 def _is_transformers_conv1d(module: nn.Module) -> bool:

@@ -15,8 +15,11 @@ from neuralcov.core.digests import content_keys
 from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Int
 from neuralcov.tap.inputs import batch_size, first_tensor, is_list_of_inputs
+from neuralcov.tap.signatures import Form
 
 _CHANNELS = (1, 3, 4)
+# Which tokens may look at which, for all inputs alike: (tokens, tokens).
+_ATTENTION_MASKS = frozenset({"mask", "src_mask", "tgt_mask", "memory_mask", "attn_mask"})
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), torch.dtype, torch.device)
 
 
@@ -29,26 +32,29 @@ class Members:
         size: B, the number of inputs.
         batch_axis: the axis of tensors along which inputs lie.
         listed: the inputs are elements of a list, not rows of a tensor.
+        shared: identities of tensors that serve all inputs though their shape might be taken for rows.
     """
 
     inputs: Any
     size: int
     batch_axis: int = 0
     listed: bool = False
+    shared: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, inputs: Any, batch_axis: int = 0, batch: int | str | None = None) -> Members:
+    def of(cls, inputs: Any, batch_axis: int = 0, batch: int | str | None = None, form: Form | None = None) -> Members:
         """Count the inputs of a batch, and refuse one whose tensors disagree about the number.
 
         Args:
             inputs: see the class.
             batch_axis: see the class.
             batch: the number of inputs, or the name of the tensor with one row per input, where somebody said so.
+            form: what the model can be called with, which names arguments that are given by position.
         """
         first = _first_argument(inputs, batch)
         size = batch if isinstance(batch, int) else batch_size((first,), batch_axis)
         listed = is_list_of_inputs(first) and len(first) == size
-        members = cls(inputs, size, batch_axis, listed)
+        members = cls(inputs, size, batch_axis, listed, _attention_masks(inputs, form))
         if batch is None and not listed:
             members._refuse_disagreement()
         return members
@@ -56,7 +62,7 @@ class Members:
     def axis_of(self, tensor: Tensor) -> int | None:
         """The axis of a tensor along which it has one row per input, ``None`` if it serves all of them."""
         shape, axis = tensor.shape, self.batch_axis
-        if tensor.dim() == 0:
+        if tensor.dim() == 0 or id(tensor) in self.shared:
             return None
         # Besides a batch that comes second there are masks and lengths in which it comes first.
         if -len(shape) <= axis < len(shape) and shape[axis] == self.size:
@@ -192,6 +198,18 @@ def _positional(model: nn.Module) -> tuple[int, float]:
     placed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     any_number = any(p.kind == p.VAR_POSITIONAL for p in parameters)
     return sum(p.default is p.empty for p in placed), float("inf") if any_number else len(placed)
+
+
+def _attention_masks(inputs: Any, form: Form | None) -> frozenset[int]:
+    """Find square masks of attention, whose rows are tokens, not inputs."""
+    named: Mapping[Any, Any] = inputs if isinstance(inputs, Mapping) else {}
+    if isinstance(inputs, tuple) and not isinstance(inputs, PackedSequence) and form is not None:
+        named = form.arguments(inputs, {})
+    return frozenset(
+        id(value)
+        for name, value in named.items()
+        if name in _ATTENTION_MASKS and isinstance(value, Tensor) and value.dim() == 2 and len(set(value.shape)) == 1
+    )
 
 
 def _first_argument(inputs: Any, batch: int | str | None) -> Any:

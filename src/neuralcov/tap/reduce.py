@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from neuralcov.core.errors import LayerError
 from neuralcov.core.kernels import row_means, usable
-from neuralcov.tap.inputs import Padding
-from neuralcov.tap.kinds import Kind, features_on_axis_1
+from neuralcov.tap.kinds import Kind, features_last
 from neuralcov.tap.rows import RowOrder, with_batch_first
 
 # Below this many numbers, starting a kernel of our own costs more than it saves.
@@ -16,12 +17,19 @@ _LARGE = 1 << 21
 _FAST_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
+class TokenMask(Protocol):
+    """What knows which tokens are padding."""
+
+    def over(self, tokens: int) -> Tensor | None:
+        """The mask ``(batch, tokens)`` of an axis of so many tokens, true at tokens; ``None`` if it has none."""
+
+
 def to_neurons(
     output: Tensor,
     size: int,
     kind: Kind,
     layer: str,
-    padding: Padding | None = None,
+    padding: TokenMask | None = None,
     *,
     order: RowOrder | None = None,
     total: bool = False,
@@ -45,15 +53,17 @@ def to_neurons(
     batch_first, folded = with_batch_first(output, size, kind, layer, order)
     if batch_first.dim() == 1:
         batch_first = batch_first[:, None]
-    channels_first = features_on_axis_1(output.dim(), kind)
-    if channels_first and not folded and padding is None and not total and batch_first.dim() > 2:
+    channels_first = not features_last(output.shape, kind)
+    if channels_first and not folded and not total and batch_first.dim() > (2 if padding is None else 3):
         return _space_average(batch_first)
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
-    features_last = batch_first.movedim(axis, -1)
+    rows = batch_first.movedim(axis, -1)
     if total:
-        return features_last if features_last.dim() == 2 else features_last.flatten(1, -2).sum(1)
-    tokens = features_last.dim() == 3 or folded
-    return _average(features_last, padding.over(features_last.shape[1]) if padding is not None and tokens else None)
+        return rows if rows.dim() == 2 else rows.flatten(1, -2).sum(1)
+    between = rows.shape[1:-1]
+    # Of several axes between batch and features the first is that of the tokens, unless another is as long.
+    tokens = len(between) > 0 and (folded or between[0] not in between[1:])
+    return _average(rows, padding.over(between[0]) if padding is not None and tokens else None)
 
 
 def _average(output: Tensor, mask: Tensor | None) -> Tensor:

@@ -88,7 +88,7 @@ def note(output: Any, kind: Kind, size: int) -> Note | None:
     shape = tuple(tensor.shape)
     if kind.recurrent and isinstance(output[0], PackedSequence):
         return Note((size, *shape), {}, shape[-1], RowOrder(0), 0.0)
-    width = shape[feature_axis(tensor.dim(), kind)] if tensor.dim() > 1 else 1
+    width = shape[feature_axis(tensor.shape, kind)] if tensor.dim() > 1 else 1
     if tensor.is_complex() or tensor.dim() == 0:
         # Refused with a sentence of its own where it is measured.
         return Note(shape, {}, width, RowOrder(0), 0.0)
@@ -213,7 +213,7 @@ def by_owner(
     """
     dtype = torch.float64 if output.dtype == torch.float64 else torch.float32
     rows = (
-        output.detach()[:, None] if output.dim() == 1 else output.detach().movedim(feature_axis(output.dim(), kind), -1)
+        output.detach()[:, None] if output.dim() == 1 else output.detach().movedim(feature_axis(output.shape, kind), -1)
     )
     if rows.dim() > 2:
         between = tuple(range(1, rows.dim() - 1))
@@ -250,7 +250,7 @@ def checked_owners(owners: Any, output: Tensor, size: int, layer: str) -> Int[Te
 
 def _profiles(tensor: Tensor, kind: Kind, size: int) -> dict[int, Float[Tensor, "_ _"]]:
     """Axis → the rows along it, for axes that may be the batch's."""
-    features = feature_axis(tensor.dim(), kind) if tensor.dim() > 1 else None
+    features = feature_axis(tensor.shape, kind) if tensor.dim() > 1 else None
     plain = tensor.detach().to(home_of(tensor.device))
     profiles = {}
     for axis in _possible_axes(tensor.shape, size, kind):
@@ -262,7 +262,7 @@ def _profiles(tensor: Tensor, kind: Kind, size: int) -> dict[int, Float[Tensor, 
 
 def _possible_axes(shape: Sequence[int], size: int, kind: Kind) -> list[int]:
     """The axes that may be the batch's by their length: the first where space comes last, else all but features."""
-    channels_first = len(shape) > 1 and feature_axis(len(shape), kind) == 1 < len(shape) - 1
+    channels_first = len(shape) > 1 and feature_axis(shape, kind) == 1 < len(shape) - 1
     axes = range(1 if channels_first else max(1, len(shape) - 1))
     return [axis for axis in axes if shape[axis] and shape[axis] % size == 0]
 

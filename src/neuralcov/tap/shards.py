@@ -118,7 +118,7 @@ class Shards:
     def _by_placements(self, layer: str, kind: Kind, output: Any, reduce: Callable[[Tensor], Tensor]) -> Tensor:
         """Reduce shards of features and partial sums where they are; complete first what is spread otherwise."""
         dims, mesh = output.dim(), output.device_mesh
-        axis = feature_axis(dims, kind)
+        axis = feature_axis(output.shape, kind)
         self._note_groups(mesh, [True] * mesh.ndim)
         reduced = [_along(1, p, axis) if p.is_shard(axis) or p.is_shard(axis - dims) else p for p in output.placements]
         reduced = [p if p.is_shard(1) or _is_linear(p) else _replicated() for p in reduced]

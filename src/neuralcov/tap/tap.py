@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -19,13 +19,15 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from neuralcov.core.activations import Activations, home_of
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.layout import Layout
+from neuralcov.core.ledger import Finding
 from neuralcov.tap.absent import fill_absent, module_name, never_fired, with_silent_modules
 from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.inputs import Batch, Padding, call, first_tensor, padding_of, to_device
 from neuralcov.tap.kinds import Kind, declared_width, feature_axis, kind_of, multiplies_by_weights, static_width
 from neuralcov.tap.known_rows import KnownRows
+from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, mask_takers
 from neuralcov.tap.members import Members, as_arguments
-from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
+from neuralcov.tap.predict import OutputRange, checked_classes, predicted_classes, scores_of
 from neuralcov.tap.preserve import Block, join, original_module, preserved, random_state_kept, turn_of
 from neuralcov.tap.probe import Probe, capturing
 from neuralcov.tap.reduce import to_neurons
@@ -33,6 +35,7 @@ from neuralcov.tap.relevance import layer_relevance, relevance_tape
 from neuralcov.tap.rows import Note, RowOrder, Rows, by_owner, order_by_shape
 from neuralcov.tap.select import LayerChoice, choose_layers
 from neuralcov.tap.shards import Shards, require_whole
+from neuralcov.tap.signatures import Form, form_of
 from neuralcov.tap.steps import with_missing_steps
 from neuralcov.tap.tape import Tape
 from neuralcov.tap.unmeasured import Unmeasured, unmeasured
@@ -46,10 +49,12 @@ class _Recording:
     """What the hooks gather during one run of the model."""
 
     members: Members
-    padding: Padding | None
+    masks: Masks
+    steps: dict[str, int]
     layers: dict[str, Tensor] = field(default_factory=dict)
     present: dict[str, Tensor] = field(default_factory=dict)
     calls: dict[str, int] = field(default_factory=dict)
+    cells: dict[str, LayerMasks | None] = field(default_factory=dict)
     tape: Tape | None = None
     thread: int = field(default_factory=get_ident)
     # Layers without a known order of rows: what they returned is reduced once that is found.
@@ -108,6 +113,8 @@ class Tap:
         self._predict = predict
         self._device = None if device is None else torch.device(device)
         self._mode = mode
+        self._mask_takers = mask_takers(self.model, self.chosen)
+        self._mask_notes, self._range = MaskNotes(), OutputRange()
         self._steps: dict[str, int] = {}
         self._most_steps = steps
         self._experts = ExpertRows(self.model, self.chosen)
@@ -178,6 +185,18 @@ class Tap:
         called = [name for layer in layers if (name := layer.partition("#")[0]) in self._cells]
         self._steps |= Counter(name for name in unrolled if name.partition("#")[0] in self.chosen) | Counter(called)
 
+    def forget_steps(self) -> None:
+        """Let the next batch say again how many time steps there are."""
+        self._steps = {}
+
+    def findings(self) -> list[Finding]:
+        """What could not be masked. Waits for the device."""
+        return self._mask_notes.findings()
+
+    def output_findings(self) -> list[Finding]:
+        """What all outputs seen so far say about how classes are read off them. Waits for the device."""
+        return self._range.findings()
+
     @contextmanager
     def open(self) -> Iterator[None]:
         """One block: hooks are added at its start and gone at its end, exception or not."""
@@ -213,6 +232,14 @@ class Tap:
                 stack.callback(handle.remove)
             for handle in self._experts.hooks():
                 stack.callback(handle.remove)
+            for module, form in self._mask_takers:
+                # Left behind the hook above: a layer's own masks count for it.
+                enter, leave = partial(self._enter, form), self._leave
+                for handle in (
+                    nn.Module.register_forward_pre_hook(module, enter, with_kwargs=True),
+                    nn.Module.register_forward_hook(module, leave, always_call=True),
+                ):
+                    stack.callback(handle.remove)
             self._block = stack.pop_all()
 
     def run(
@@ -229,13 +256,13 @@ class Tap:
         Returns the activations and the model's output.
         """
         inputs = as_arguments(self.model, to_device(batch.inputs, self.device))
-        members = Members.of(inputs, self.batch_axis, batch.batch)
+        members = Members.of(inputs, self.batch_axis, batch.batch, form_of(self.model))
         size = members.size
         if batch.labels is not None and batch.labels.shape[0] != size:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
         # Before the run: a model may overwrite its inputs.
         keys = members.keys()
-        recording = _Recording(members, padding_of(inputs, lengths, size, self.batch_axis))
+        recording = self._recording_of(inputs, members, batch.lengths if lengths is None else lengths)
         if relevance:
             self._refuse_recurrent()
             recording.tape = relevance_tape(self.model)
@@ -259,6 +286,8 @@ class Tap:
                 self._shards.check(recording.layers, scores_of(output), classes=classes_read)
             classes = self._classes(output, size) if predictions or relevance else None
             explained = None if classes is None else self._explain(recording, output, classes)
+        self._steps = recording.steps
+        self._mask_notes.take(recording.masks)
         home = next(iter(recording.layers.values())).device
         activations = Activations(
             layers=recording.layers,
@@ -277,7 +306,7 @@ class Tap:
             batch: two or more inputs.
         """
         inputs = as_arguments(self.model, to_device(batch.inputs, self.device))
-        members = Members.of(inputs, self.batch_axis, batch.batch)
+        members = Members.of(inputs, self.batch_axis, batch.batch, form_of(self.model))
         if members.size < 2 or not members.only_tensors():
             held = f"{members.size} inputs" if members.size < 2 else "inputs with objects other than tensors"
             raise InputError(f"a probe of {held}: expected two or more inputs that are tensors")
@@ -289,7 +318,7 @@ class Tap:
     def _noted(self, members: Members, rows: Sequence[int]) -> dict[str, Note]:
         """One run of the probe: eval mode whatever the mode, random state and buffers put back."""
         part = members.take(rows)
-        recording = _Recording(replace(members, inputs=part, size=len(rows)), None, notes={})
+        recording = _Recording(replace(members, inputs=part, size=len(rows)), Masks(len(rows), None), {}, notes={})
         self._recording = recording
         try:
             with random_state_kept(self.model), preserved(self.model, "eval"):
@@ -324,6 +353,13 @@ class Tap:
         known.leave_out_siblings([name for name in self.chosen if name not in self._fired])
         known.say()
 
+    def _recording_of(self, inputs: Any, members: Members, lengths: Any) -> _Recording:
+        """Begin a recording, with what is known about padding before the run."""
+        masks = Masks(members.size, padding_of(inputs, lengths, members.size, self.batch_axis))
+        if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
+            masks.enter(form_of(self.model), tuple(inputs), {})
+        return _Recording(members, masks, dict(self._steps))
+
     def _explain(self, recording: _Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
         """The relevance of every layer's neurons, if it was asked for."""
         scores = scores_of(output)
@@ -354,7 +390,17 @@ class Tap:
     def _classes(self, output: Any, size: int) -> Tensor:
         if self._predict is not None:
             return checked_classes(self._predict(output), size)
-        return predicted_classes(output, size)
+        classes = predicted_classes(output, size)
+        self._range.observe(scores_of(output))
+        return classes
+
+    def _enter(self, form: Form, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._recording is not None and self._recording.thread == get_ident():
+            self._recording.masks.enter(form, args, kwargs)
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self._recording is not None and self._recording.thread == get_ident():
+            self._recording.masks.leave()
 
     def _hook(self, name: str, kind: Kind, module: nn.Module, args: Any, output: Any) -> None:
         recording = self._recording
@@ -369,25 +415,28 @@ class Tap:
             return
         if layer in self.known_rows.left_out:
             return
+        masks = recording.masks.of_layer(layer, args)
+        if kind.cell:
+            recording.cells.setdefault(name, masks)
         if kind.recurrent:
-            self._record_steps(recording, layer, kind, output)
+            self._record_steps(recording, layer, kind, output, masks)
             return
         tensor = first_tensor(output)
         if tensor is None:
             raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
         if recording.tape is None:
-            self._record(recording, layer, kind, tensor, recording.padding)
+            self._record(recording, layer, kind, tensor, masks)
             return
         with recording.tape.paused():
             if self._shards is not None:
                 self._shards.refuse_relevance(layer, module, tensor)
             recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
-            self._record(recording, layer, kind, tensor, recording.padding)
+            self._record(recording, layer, kind, tensor, masks)
 
-    def _record(self, recording: _Recording, layer: str, kind: Kind, tensor: Tensor, padding: Padding | None) -> None:
+    def _record(self, recording: _Recording, layer: str, kind: Kind, tensor: Tensor, masks: LayerMasks | None) -> None:
         """Reduce an output to neurons, or keep it until the order of its rows is found."""
         size = recording.size
-        owners = self._probe.owners(layer, tensor, size, padding)
+        owners = self._probe.owners(layer, tensor, size, masks)
         if owners is not None:
             recording.owned[layer] = owners
             recording.layers[layer], recording.present[layer] = by_owner(tensor, owners, size, kind)
@@ -398,33 +447,35 @@ class Tap:
         if order is None and (size <= 1 or self.known_rows.why_not or capturing()):
             order = order_by_shape(tensor.shape, size, kind, layer, self.known_rows.why_not)
         if size == 1 and not tensor.numel():
-            width = tensor.shape[feature_axis(tensor.dim(), kind)]
+            width = tensor.shape[feature_axis(tensor.shape, kind)]
             recording.layers[layer] = torch.zeros(1, width, device=tensor.device)
             recording.present[layer] = torch.zeros(1, dtype=torch.bool, device=tensor.device)
         elif order is not None:
             recording.owned[layer] = order
-            recording.layers[layer] = self._neurons(recording, layer, kind, tensor, padding, order)
+            recording.layers[layer] = self._neurons(recording, layer, kind, tensor, masks, order)
         else:
             kept = tensor.detach().clone()
             recording.layers[layer] = kept  # holds the layer's place
-            recording.pending[layer] = lambda order: self._neurons(recording, layer, kind, kept, padding, order)
+            recording.pending[layer] = lambda order: self._neurons(recording, layer, kind, kept, masks, order)
 
     def _neurons(
-        self, recording: _Recording, layer: str, kind: Kind, tensor: Tensor, padding: Padding | None, order: RowOrder
+        self, recording: _Recording, layer: str, kind: Kind, tensor: Tensor, masks: LayerMasks | None, order: RowOrder
     ) -> Tensor:
         """Reduce an output to neurons, of the whole layer where it is spread over ranks."""
         name = module_name(layer)
 
         def reduce(part: Tensor) -> Tensor:
-            return to_neurons(part, recording.size, kind, layer, padding, order=order)
+            return to_neurons(part, recording.size, kind, layer, masks, order=order)
 
         if self._shards is None:
             return require_whole(layer, reduce(tensor), self._declared[name])
         return self._shards.neurons(layer, self.chosen[name], kind, tensor, reduce)
 
-    def _record_steps(self, recording: _Recording, layer: str, kind: Kind, output: Any) -> None:
+    def _record_steps(
+        self, recording: _Recording, layer: str, kind: Kind, output: Any, masks: LayerMasks | None
+    ) -> None:
         """Unroll a recurrent module: every time step is a layer of its own."""
-        sequence, padding = output[0], recording.padding
+        sequence, padding = output[0], None
         if isinstance(sequence, PackedSequence):
             sequence, lengths = pad_packed_sequence(sequence, batch_first=True)
             padding = Padding.of_mask((torch.arange(sequence.shape[1]) < lengths[:, None]).to(sequence.device))
@@ -435,7 +486,9 @@ class Tap:
                 f"layer {layer!r} gave shape {tuple(output[0].shape)} for a batch of {recording.size}: "
                 "expected a batched sequence; check batch_first and batch_axis="
             )
-        steps = self._steps.setdefault(layer, self._most_steps or sequence.shape[1])
+        if padding is None and masks is not None:
+            padding = masks.steps(sequence.shape[1])
+        steps = recording.steps.setdefault(layer, self._most_steps or sequence.shape[1])
         taken = sequence.shape[1]
         if taken > steps:
             raise InputError(
@@ -465,7 +518,7 @@ class Tap:
             if name in recording.layers:
                 self._complete_cell(recording, name)
         if len(recording.layers) > len(order):
-            recording.layers = {layer: recording.layers[layer] for layer in with_missing_steps(order, self._steps)}
+            recording.layers = {layer: recording.layers[layer] for layer in with_missing_steps(order, recording.steps)}
         if not self._layers:
             widths = {layer: outputs.shape[1] for layer, outputs in recording.layers.items()}
             silent = [name for name in self.chosen if name not in recording.calls and name not in left_out]
@@ -491,19 +544,21 @@ class Tap:
 
     def _complete_cell(self, recording: _Recording, name: str) -> None:
         made = recording.calls[name]
-        expected = self._steps.setdefault(name, self._most_steps or made)
+        expected = recording.steps.setdefault(name, self._most_steps or made)
         if made > expected:
             raise InputError(
                 f"layer {name!r} ran {made} steps, more than the {expected} it was set up for: "
                 f"pass steps={made} or more when building the coverage"
             )
+        masks = recording.cells[name]
+        padding = None if masks is None else masks.steps(made)
         like = recording.layers[name]
         for index in range(1, expected):
             layer = f"{name}#{index}"
             if index >= made:
                 recording.layers[layer] = torch.zeros_like(like)
                 recording.present[layer] = torch.zeros(recording.size, dtype=torch.bool, device=like.device)
-            elif recording.padding is not None:
-                recording.present[layer] = recording.padding.step(index).to(like.device)
-        if recording.padding is not None:
-            recording.present[name] = recording.padding.step(0).to(like.device)
+            elif padding is not None:
+                recording.present[layer] = padding.step(index).to(like.device)
+        if padding is not None:
+            recording.present[name] = padding.step(0).to(like.device)
