@@ -133,8 +133,9 @@ class Recorder:
         ledger.check(seen)
         before = ledger.holdings
         for index, home in self._homes.items():
-            if before[index].state is not home:
-                _write(before[index].state, home)
+            held = before[index]
+            if not (isinstance(held, GraphOwned) and held.home is home):
+                _write(held.state, home)
         recording.inputs.copy_(batch.inputs, non_blocking=True)
         for index in self._homes:
             # From here on a home no longer has the state before, whatever interrupts the rest.

@@ -9,6 +9,7 @@ import neuralcov as nc
 from neuralcov.core.activations import Activations
 from neuralcov.core.ledger import Ledger
 from neuralcov.core.ownership import GraphOwned, Owned, Shared
+from neuralcov.core.records import flatten, map_tensors
 
 
 def batch(seed, size=5):
@@ -123,3 +124,24 @@ def test_even_a_criterion_that_hands_its_state_on_overwrites_nothing_that_is_kep
     assert coverage.values() != value
     coverage.restore(kept)
     assert coverage.values() == value
+
+
+def test_one_record_does_not_stand_for_the_states_after_two_replays():
+    """LVC keeps its factorisation as long as the record it belongs to is there."""
+    rows = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    coverage = nc.Coverage.of_layers({"fc": 3}, [nc.LVC()])
+    coverage.calibrate(activations={"fc": rows})
+    criterion = coverage.criteria[0]
+    states = [
+        criterion.observe(criterion.init(coverage.layout), Activations({"fc": part})) for part in rows.split([20, 40])
+    ]
+    home = map_tensors(torch.clone, states[0])
+    assert criterion.value(GraphOwned(home).state) == criterion.value(states[0])
+    for place, new in ((home.blocks, states[1].blocks), (home.counts, states[1].counts)):
+        written, source = {}, {}
+        flatten(place, "", written)
+        flatten(new, "", source)
+        for name, tensor in written.items():
+            tensor.copy_(source[name])
+    assert criterion.value(GraphOwned(home).state) == criterion.value(states[1])
+    assert criterion.value(states[0]) != criterion.value(states[1])

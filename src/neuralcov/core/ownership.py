@@ -133,7 +133,27 @@ class Shared(Holding[StateT]):
 
 
 class GraphOwned(Holding[StateT]):
-    """A state in the tensors of a CUDA graph, which overwrites them at its next replay."""
+    """A state in the tensors of a CUDA graph, which overwrites them at its next replay.
+
+    Args:
+        home: the tensors, the same at every replay.
+    """
+
+    def __init__(self, home: StateT) -> None:
+        super().__init__(home)
+        self.home = home
+        self._seen = False
+
+    @property
+    def state(self) -> StateT:
+        """The state, to be read at once, as a record of its own.
+
+        What was computed from a record may be kept for as long as the record is there, so that one record must not
+        stand for the states after two replays.
+        """
+        if not self._seen:
+            self._state, self._seen = map_tensors(lambda tensor: tensor, super().state), True
+        return super().state
 
     def copy(self) -> Owned[StateT]:
         """Copy the state out of the graph's tensors."""

@@ -52,7 +52,7 @@ def check_kept_state(case: Case, keeping: str, action: str) -> None:
         unchanged(state, expected, complaint)
     for state, expected in zip(kept, before, strict=True):
         unchanged(state, expected, complaint)
-    for found, expected_value in zip(*(each.values().values() for each in (coverage, alone)), strict=True):
+    for found, expected_value in zip(*(each._ledger.values().values() for each in (coverage, alone)), strict=True):
         same(torch.tensor(found), torch.tensor(expected_value), f"the value after {keeping} and {action}")
 
 
