@@ -55,12 +55,21 @@ def points_at_once(rows: int, device: torch.device) -> int:
     return max(1, _PAIRS_AT_ONCE.get(device.type, _PAIRS_AT_ONCE_ELSEWHERE) // max(1, rows))
 
 
+def room_for(rows: int, width: int, device: torch.device) -> Float[Tensor, "_ width"]:
+    """Make room for a block of rows in float64.
+
+    Made once for many sums, since a system hands out fresh memory page by page.
+    """
+    return torch.empty(min(_ROWS, rows), width, dtype=torch.float64, device=device)
+
+
 def sums(
     points: Float[Tensor, "points width"],
     rows: Float[Tensor, "rows width"],
     centre: Float[Tensor, "width"],
     squares: Float[Tensor, "rows"],
     bandwidth: float,
+    room: Float[Tensor, "_ width"],
 ) -> Sums:
     """Sum the kernels of rows at points, by blocked products.
 
@@ -70,15 +79,15 @@ def sums(
         centre: a point amid the rows, float64: the nearer to them, the tighter the bounds.
         squares: squared lengths of the rows from there, as :func:`squared_lengths` gives them.
         bandwidth: standard deviation of the kernels.
+        room: what :func:`room_for` made for as many rows or more, which is overwritten.
     """
     half = 0.5 / bandwidth**2
     # The centre is float64, and so is what is taken from it.
     here = points - centre
     own = here.square().sum(1)
     exponents, logs = [], []
-    # Written to again and again: fresh memory would be handed out page by page.
-    room = torch.empty(min(_ROWS, len(rows)), rows.shape[1], dtype=torch.float64, device=rows.device)
-    for part, theirs in zip(torch.split(rows, _ROWS), torch.split(squares, _ROWS), strict=True):
+    for start in range(0, len(rows), _ROWS):
+        part, theirs = rows[start : start + _ROWS], squares[start : start + _ROWS]
         apart, others = own[:, None] + theirs, torch.sub(part, centre, out=room[: len(part)])
         exponents.append(apart.addmm_(here, others.T, beta=-half, alpha=2 * half).clamp_(max=0))
         logs.append(apart.logsumexp(1))

@@ -85,11 +85,12 @@ class DensityFit(Fit):
         super().__init__(view)
         self._bucket, self._bandwidth = bucket, bandwidth
         self._log_counts = {label: math.log(len(members)) for label, members in view.members.items()}
-        self._at_once = density.points_at_once(max(map(len, view.members.values())), view.device)
+        self._largest = max(map(len, view.members.values()))
+        self._at_once = density.points_at_once(self._largest, view.device)
 
     @abstractmethod
-    def sums(self, label: int, traces: Float[Tensor, "some width"]) -> density.Sums:
-        """Sum a class's kernels at traces by products."""
+    def sums(self, label: int, traces: Float[Tensor, "some width"], room: Float[Tensor, "_ width"]) -> density.Sums:
+        """Sum a class's kernels at traces by products, which overwrite ``room``."""
 
     @abstractmethod
     def squares(
@@ -117,7 +118,10 @@ class DensityFit(Fit):
 
     def _surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
         surprises = torch.full((batch.size,), torch.nan, dtype=torch.float64, device=batch.device)
-        asked = [_Asked(*part, self.sums(part[0], part[2])) for part in self.by_class(batch)]
+        room = density.room_for(self._largest, self.view.width, batch.device)
+        asked = [
+            _Asked(label, rows, traces, self.sums(label, traces, room)) for label, rows, traces in self.by_class(batch)
+        ]
         if not asked:
             return surprises
         # What follows is done for all classes together, of which there may be a thousand.
@@ -177,13 +181,13 @@ class FixedFit(DensityFit):
         super().__init__(view, bucket, bandwidth)
         self._known: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def sums(self, label: int, traces: Float[Tensor, "some width"]) -> density.Sums:
+    def sums(self, label: int, traces: Float[Tensor, "some width"], room: Float[Tensor, "_ width"]) -> density.Sums:
         """Sum a class's kernels about a centre that is kept once known."""
         own = self.view.of_class(label)
         if label not in self._known:
             centre = middle(own).double()
             self._known[label] = centre, density.squared_lengths(own, centre)
-        return density.sums(traces, own, *self._known[label], self._bandwidth)
+        return density.sums(traces, own, *self._known[label], self._bandwidth, room)
 
     def squares(
         self,
@@ -227,7 +231,7 @@ class ScottFit(DensityFit):
             volume = float(factor.diagonal().abs().log().sum())
             self._log_norms[label] = view.width / 2 * math.log(2 * math.pi) + volume
 
-    def sums(self, label: int, traces: Float[Tensor, "some width"]) -> density.Sums:
+    def sums(self, label: int, traces: Float[Tensor, "some width"], room: Float[Tensor, "_ width"]) -> density.Sums:
         """Sum a class's kernels where the class is round."""
         centre, factor, _ = self._known[label]
         own, here = (
@@ -235,7 +239,7 @@ class ScottFit(DensityFit):
             for rows in (self.view.of_class(label), traces)
         )
         nothing = torch.zeros_like(centre)
-        return density.sums(here, own, nothing, density.squared_lengths(own, nothing), 1.0)
+        return density.sums(here, own, nothing, density.squared_lengths(own, nothing), 1.0, room)
 
     def squares(
         self,
