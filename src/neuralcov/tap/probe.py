@@ -44,6 +44,7 @@ class Probe:
         self._experts = experts
         self._run, self._rows = run, rows
         self._groups = _MOST_GROUPS
+        self.has_owners = rows is not None or bool(experts)
 
     def owners(self, layer: str, output: Tensor, size: int, padding: Any = None) -> Tensor | None:
         """The input of each row, where somebody says it: the user, or else a library's experts."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,41 +19,18 @@ from neuralcov.core.layout import Layout
 from neuralcov.tap.absent import fill_absent, module_name, never_fired, with_silent_modules
 from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.inputs import Batch, Padding, call, first_tensor, padding_of, to_device
-from neuralcov.tap.kinds import Kind, feature_axis, kind_of, multiplies_by_weights, static_width
+from neuralcov.tap.kinds import Kind, kind_of, multiplies_by_weights, static_width
 from neuralcov.tap.known_rows import KnownRows
 from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
 from neuralcov.tap.preserve import original_module, preserved, random_state_kept
-from neuralcov.tap.probe import Probe, capturing
+from neuralcov.tap.probe import Probe
+from neuralcov.tap.recording import Recording, RowReader
 from neuralcov.tap.reduce import to_neurons
 from neuralcov.tap.relevance import layer_relevance, relevance_tape
-from neuralcov.tap.rows import Note, RowOrder, Rows, by_owner, order_by_shape
+from neuralcov.tap.rows import Note, Rows, by_owner
 from neuralcov.tap.select import LayerChoice, choose_layers
 from neuralcov.tap.steps import with_missing_steps
-from neuralcov.tap.tape import Tape
-
-
-@dataclass
-class _Recording:
-    """What the hooks gather during one run of the model."""
-
-    members: Members
-    padding: Padding | None
-    layers: dict[str, Tensor] = field(default_factory=dict)
-    present: dict[str, Tensor] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)
-    tape: Tape | None = None
-    # Layers without a known order of rows: what they returned is reduced once that is found.
-    pending: dict[str, Callable[[RowOrder], Tensor]] = field(default_factory=dict)
-    owned: dict[str, RowOrder | Tensor] = field(default_factory=dict)
-    probed: bool = False
-    # In a run of the probe, in which nothing else is recorded.
-    notes: dict[str, Note] | None = None
-
-    @property
-    def size(self) -> int:
-        """B, the number of inputs."""
-        return self.members.size
 
 
 class Tap:
@@ -99,11 +76,12 @@ class Tap:
         self._most_steps = steps
         self._experts = ExpertRows(self.model, self.chosen)
         self._probe = Probe(self._noted, layers, rows, self._experts)
+        self._reader = RowReader(self._probe)
         self._layers: dict[str, int] = {}
         self._fired: set[str] = set()
         self._ran = False
         self._depth = 0
-        self._recording: _Recording | None = None
+        self._recording: Recording | None = None
 
     @property
     def device(self) -> torch.device:
@@ -180,7 +158,7 @@ class Tap:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
         # Before the run: a model may overwrite its inputs.
         keys = members.keys()
-        recording = _Recording(members, padding_of(inputs, lengths, size, self.batch_axis))
+        recording = Recording(members, padding_of(inputs, lengths, size, self.batch_axis))
         if relevance:
             self._refuse_recurrent()
             recording.tape = relevance_tape(self.model)
@@ -197,7 +175,7 @@ class Tap:
                     self._recording = None
                 self._fired.update(recording.calls)
                 self._ran = True
-                self._settle(recording)
+                self._reader.settle(recording, self._layers, [n for n in self.chosen if n not in self._fired])
             self._complete(recording)
             classes = self._classes(output, size) if predictions or relevance else None
             explained = None if classes is None else self._explain(recording, output, classes)
@@ -231,7 +209,7 @@ class Tap:
     def _noted(self, members: Members, rows: Sequence[int]) -> dict[str, Note]:
         """One run of the probe: eval mode whatever the mode, random state and buffers put back."""
         part = members.take(rows)
-        recording = _Recording(replace(members, inputs=part, size=len(rows)), None, notes={})
+        recording = Recording(replace(members, inputs=part, size=len(rows)), None, notes={})
         self._recording = recording
         try:
             with random_state_kept(self.model), preserved(self.model, "eval"):
@@ -240,33 +218,7 @@ class Tap:
             self._recording = None
         return recording.notes or {}
 
-    def _settle(self, recording: _Recording) -> None:
-        """Reduce outputs whose order of rows was not known when they came, and leave out those that have none."""
-        known, size = self.known_rows, recording.size
-        if recording.pending and not recording.probed:
-            self._probe.ask(recording.members, self._layers, recording.pending)
-        problems = {}
-        for layer, reduce in recording.pending.items():
-            shape = recording.layers[layer].shape
-            order = known.order_of(layer, shape, size, recording.members.axes)
-            if order is None and known.why_not:
-                order = order_by_shape(shape, size, kind_of(self._module(layer)), layer, known.why_not)
-            if order is not None:
-                recording.owned[layer] = order
-                recording.layers[layer] = reduce(order)
-                continue
-            found = known.orders.pop(layer, None)
-            why = "it does not fire in every pass" if found is None else f"its rows were found {found}"
-            problems[layer] = f"shape {tuple(shape)} for {size} inputs: {why}"
-        known.drop({layer: known.left_out.get(layer, why) for layer, why in problems.items()}, self._layers)
-        for layer in problems:
-            del recording.layers[layer]
-            if recording.tape is not None:
-                recording.tape.layers.pop(layer, None)
-        known.leave_out_siblings([name for name in self.chosen if name not in self._fired])
-        known.say()
-
-    def _explain(self, recording: _Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
+    def _explain(self, recording: Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
         """The relevance of every layer's neurons, if it was asked for."""
         scores = scores_of(output)
         if recording.tape is None or scores is None:
@@ -308,7 +260,7 @@ class Tap:
         if recording.notes is not None:
             self._probe.note(recording.notes, layer, kind, output, recording.size)
             return
-        if layer in self.known_rows.left_out:
+        if (name if kind.cell else layer) in self.known_rows.left_out:
             return
         if kind.recurrent:
             self._record_steps(recording, layer, kind, output)
@@ -317,38 +269,13 @@ class Tap:
         if tensor is None:
             raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
         if recording.tape is None:
-            self._record(recording, layer, kind, tensor, recording.padding)
+            self._reader.record(recording, layer, kind, tensor, recording.padding)
             return
         with recording.tape.paused():
             recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
-            self._record(recording, layer, kind, tensor, recording.padding)
+            self._reader.record(recording, layer, kind, tensor, recording.padding)
 
-    def _record(self, recording: _Recording, layer: str, kind: Kind, tensor: Tensor, padding: Padding | None) -> None:
-        """Reduce an output to neurons, or keep it until the order of its rows is found."""
-        size = recording.size
-        owners = self._probe.owners(layer, tensor, size, padding)
-        if owners is not None:
-            recording.owned[layer] = owners
-            recording.layers[layer], recording.present[layer] = by_owner(tensor, owners, size, kind)
-            return
-        # Calls of a recurrent cell are steps of one loop.
-        known = module_name(layer) if kind.cell else layer
-        order = self.known_rows.order_of(known, tensor.shape, size, recording.members.axes)
-        if order is None and (size <= 1 or self.known_rows.why_not or capturing()):
-            order = order_by_shape(tensor.shape, size, kind, layer, self.known_rows.why_not)
-        if size == 1 and not tensor.numel():
-            width = tensor.shape[feature_axis(tensor.dim(), kind)]
-            recording.layers[layer] = torch.zeros(1, width, device=tensor.device)
-            recording.present[layer] = torch.zeros(1, dtype=torch.bool, device=tensor.device)
-        elif order is not None:
-            recording.owned[layer] = order
-            recording.layers[layer] = to_neurons(tensor, size, kind, layer, padding, order=order)
-        else:
-            kept = tensor.detach().clone()
-            recording.layers[layer] = kept  # holds the layer's place
-            recording.pending[layer] = lambda order: to_neurons(kept, size, kind, layer, padding, order=order)
-
-    def _record_steps(self, recording: _Recording, layer: str, kind: Kind, output: Any) -> None:
+    def _record_steps(self, recording: Recording, layer: str, kind: Kind, output: Any) -> None:
         """Unroll a recurrent module: every time step is a layer of its own."""
         sequence, padding = output[0], recording.padding
         if isinstance(sequence, PackedSequence):
@@ -381,7 +308,7 @@ class Tap:
             if padding is not None:
                 recording.present[name] = padding.step(step).to(outputs.device)
 
-    def _complete(self, recording: _Recording) -> None:
+    def _complete(self, recording: Recording) -> None:
         """Fill in layers that did not fire in this pass, and calls of recurrent cells that shorter inputs lack."""
         left_out = self.known_rows.left_out
         if not recording.layers:
@@ -402,7 +329,7 @@ class Tap:
             order = [*self._layers, *(layer for layer in recording.layers if layer not in self._layers)]
             recording.layers = {layer: recording.layers[layer] for layer in order}
 
-    def _refuse_strangers(self, recording: _Recording) -> None:
+    def _refuse_strangers(self, recording: Recording) -> None:
         """Refuse layers that did not fire because the model has another module in their place by now."""
         there = set(self.model.modules())
         gone = [name for name, module in self.chosen.items() if name not in recording.calls and module not in there]
@@ -415,7 +342,7 @@ class Tap:
         if self._ran and silent:
             raise never_fired(silent)
 
-    def _complete_cell(self, recording: _Recording, name: str) -> None:
+    def _complete_cell(self, recording: Recording, name: str) -> None:
         made = recording.calls[name]
         expected = self._steps.setdefault(name, self._most_steps or made)
         if made > expected:

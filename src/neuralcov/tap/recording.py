@@ -1,0 +1,120 @@
+"""What one run of a model leaves behind: outputs reduced to neurons, each row given to the input it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from neuralcov.tap.absent import module_name
+from neuralcov.tap.inputs import Padding
+from neuralcov.tap.kinds import Kind, feature_axis
+from neuralcov.tap.members import Members
+from neuralcov.tap.probe import Probe, capturing
+from neuralcov.tap.reduce import to_neurons
+from neuralcov.tap.rows import Note, RowOrder, by_owner, order_by_shape
+from neuralcov.tap.tape import Tape
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """An output whose order of rows is not known yet, kept to be reduced later."""
+
+    output: Tensor
+    kind: Kind
+    padding: Padding | None
+
+
+@dataclass
+class Recording:
+    """What the hooks gather during one run of the model."""
+
+    members: Members
+    padding: Padding | None
+    layers: dict[str, Tensor] = field(default_factory=dict)
+    present: dict[str, Tensor] = field(default_factory=dict)
+    calls: dict[str, int] = field(default_factory=dict)
+    tape: Tape | None = None
+    pending: dict[str, Pending] = field(default_factory=dict)
+    owned: dict[str, RowOrder | Tensor] = field(default_factory=dict)
+    probed: bool = False
+    # In a run of the probe, in which nothing else is recorded.
+    notes: dict[str, Note] | None = None
+
+    @property
+    def size(self) -> int:
+        """B, the number of inputs."""
+        return self.members.size
+
+
+class RowReader:
+    """Gives the rows of outputs to their inputs, as the probe found or somebody said."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+
+    def record(self, recording: Recording, layer: str, kind: Kind, output: Tensor, padding: Padding | None) -> None:
+        """Reduce an output to neurons, or keep it until the order of its rows is found."""
+        size, known = recording.size, self._probe.known
+        owners = self._probe.owners(layer, output, size, padding) if self._probe.has_owners else None
+        if owners is not None:
+            recording.owned[layer] = owners
+            recording.layers[layer], recording.present[layer] = by_owner(output, owners, size, kind)
+            return
+        order = known.order_of(_asked_as(layer, kind), output.shape, size, recording.members.axes)
+        if order is None and (size <= 1 or known.why_not or capturing()):
+            order = order_by_shape(output.shape, size, kind, layer, known.why_not)
+        if order is None:
+            recording.layers[layer] = output  # holds the layer's place
+            recording.pending[layer] = Pending(output.detach().clone(), kind, padding)
+        elif size == 1 and not output.numel():
+            width = output.shape[feature_axis(output.dim(), kind)]
+            recording.layers[layer] = torch.zeros(1, width, device=output.device)
+            recording.present[layer] = torch.zeros(1, dtype=torch.bool, device=output.device)
+        else:
+            recording.owned[layer] = order
+            recording.layers[layer] = to_neurons(output, size, kind, layer, padding, order=order)
+
+    def settle(self, recording: Recording, fixed: Collection[str], silent: Sequence[str]) -> None:
+        """Reduce outputs whose order of rows was not known when they came, and leave out those that have none.
+
+        Args:
+            recording: of a run that has ended.
+            fixed: layers that have been measured, which cannot be left out any more.
+            silent: modules that never fired.
+        """
+        known = self._probe.known
+        if recording.pending:
+            self._settle(recording, fixed)
+        if known.unsaid:
+            known.leave_out_siblings(silent)
+            known.say()
+
+    def _settle(self, recording: Recording, fixed: Collection[str]) -> None:
+        known, size, problems = self._probe.known, recording.size, {}
+        if not recording.probed:
+            self._probe.ask(recording.members, fixed, recording.pending)
+        for layer, kept in recording.pending.items():
+            name, shape = _asked_as(layer, kept.kind), kept.output.shape
+            order = known.order_of(name, shape, size, recording.members.axes)
+            if order is None and known.why_not:
+                order = order_by_shape(shape, size, kept.kind, layer, known.why_not)
+            if order is not None:
+                recording.owned[layer] = order
+                recording.layers[layer] = to_neurons(kept.output, size, kept.kind, layer, kept.padding, order=order)
+                continue
+            found = known.orders.get(name)
+            why = "it does not fire in every pass" if found is None else f"its rows were found {found}"
+            problems[layer] = known.left_out.get(name, f"shape {tuple(shape)} for {size} inputs: {why}")
+        known.drop(problems, fixed)
+        for layer in problems:
+            del recording.layers[layer]
+            if recording.tape is not None:
+                recording.tape.layers.pop(layer, None)
+
+
+def _asked_as(layer: str, kind: Kind) -> str:
+    """The name under which the probe knows a layer: calls of a recurrent cell are steps of one loop."""
+    return module_name(layer) if kind.cell else layer
