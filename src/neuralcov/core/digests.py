@@ -26,21 +26,27 @@ def content_keys(parts: Sequence[Shaped[Tensor, "batch ..."]]) -> Int[Tensor, "b
     Args:
         parts: the tensors that make up the inputs, each with one row per input.
     """
-    total = torch.zeros(len(parts[0]), 2, dtype=torch.int64, device=parts[0].device)
-    for number, part in enumerate(parts):
-        words = _words(part)
-        factors = _factors(number, words.shape[1], words.device)
-        for rows in blocks(len(words), 2 * words.shape[1], words.device):
-            # A whole row at a time: multiplying is fastest along the words, and 64-bit copies of all would be large.
-            total[rows] += (words[rows, None] * factors).sum(2).to(total.device)
+    home = parts[0].device
+    sums = [_sums(number, part).to(home) for number, part in enumerate(parts)]
+    total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
     return mixed(total + STEP)
+
+
+def _sums(number: int, part: Tensor) -> Int[Tensor, "batch 2"]:
+    """Sum the products of one part's words, in blocks: 64-bit copies of all words would be large."""
+    words = _words(part)
+    factors = _factors(number, words.shape[1], words.device)
+    parts = [(words[rows, None] * factors).sum(2) for rows in blocks(len(words), 2 * words.shape[1], words.device)]
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts) if parts else torch.zeros(0, 2, dtype=torch.int64, device=words.device)
 
 
 def _words(part: Tensor) -> Int[Tensor, "batch words"]:
     """Cut each row into 32-bit words, zeros behind its last byte."""
     if part.is_complex():
         part = torch.view_as_real(part)
-    rows = part.detach().contiguous().reshape(len(part), -1)
+    rows = part.detach().contiguous().flatten(1) if part.dim() > 1 else part.detach().contiguous()[:, None]
     if rows.shape[1] == 0:
         return torch.zeros(len(part), 1, dtype=torch.int32, device=part.device)
     raw = rows.view(torch.uint8)

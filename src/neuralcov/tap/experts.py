@@ -36,6 +36,9 @@ class ExpertRows:
                     self._expert[layer] = block, int(number)
         self._chosen: dict[str, Bool[Tensor, "experts choices tokens"]] = {}
 
+    def __bool__(self) -> bool:
+        return bool(self._expert)
+
     def hooks(self) -> list[RemovableHandle]:
         """Listen to the blocks until the handles are removed."""
         return [module.register_forward_pre_hook(partial(self._enter, name)) for name, module in self._blocks.items()]
@@ -49,7 +52,7 @@ class ExpertRows:
             size: B, the number of inputs.
             padding: what knows which tokens are padding.
         """
-        if not self._expert or module_name(layer) not in self._expert:
+        if module_name(layer) not in self._expert:
             return None
         block, number = self._expert[module_name(layer)]
         chosen = self._chosen[block]

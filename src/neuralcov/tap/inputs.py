@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -167,9 +167,10 @@ def is_list_of_inputs(value: Any) -> bool:
 
 def batch_size(inputs: Any, batch_axis: int = 0) -> int:
     """B: the length of the batch axis of the first argument with a tensor, or the number of elements of a list."""
-    arguments = inputs.values() if isinstance(inputs, Mapping) else inputs
-    if isinstance(inputs, PackedSequence) or not isinstance(inputs, (Mapping, tuple, list)):
-        arguments = (inputs,)
+    if isinstance(inputs, (Tensor, PackedSequence)) or not isinstance(inputs, (Mapping, tuple, list)):
+        arguments: Iterable[Any] = (inputs,)
+    else:
+        arguments = inputs.values() if isinstance(inputs, Mapping) else inputs
     for argument in arguments:
         if isinstance(argument, PackedSequence):
             return int(argument.batch_sizes[0])

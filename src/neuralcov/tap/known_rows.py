@@ -31,7 +31,7 @@ class KnownRows:
         self._choice = choice
         self._axes: dict[str, tuple[int, ...]] = {}
         self._batches = 0
-        self._unsaid = False
+        self.unsaid = False
 
     def wants_probe(self) -> bool:
         """Whether to probe before this batch: at the first, and while two orders fit, ever more seldom."""
@@ -131,11 +131,11 @@ class KnownRows:
         order = self.orders.get(layer)
         if order is None or order.axis >= len(shape):
             return None
+        if size > 1 and order.per_input == 1 and shape[order.axis] == size:
+            return order
         if size <= 1:
             return RowOrder(order.axis, INPUT_MAJOR)
         per_input = order.rows_per_input(shape, size)
-        if per_input == order.per_input == 1:
-            return order
         if per_input is None:
             return None
         return order if _explained(order.per_input, per_input, self._axes.get(layer, ()), axes()) else None
@@ -160,12 +160,12 @@ class KnownRows:
             self.orders.pop(layer, None)
             self.doubtful.discard(layer)
         self.left_out |= problems
-        self._unsaid |= bool(problems)
+        self.unsaid |= bool(problems)
 
     def leave_out_siblings(self, silent: Sequence[str]) -> None:
         """Leave out layers that did not fire and differ from others left out by a number alone, as experts do."""
         patterns = {_pattern(layer) for layer in self.left_out}
-        for name in silent if self._unsaid else ():
+        for name in silent:
             if _pattern(name) in patterns:
                 self.left_out[name] = "it does not fire in every pass, like others of its name"
 
@@ -185,8 +185,8 @@ class KnownRows:
 
     def say(self) -> None:
         """Warn once about layers that were left out."""
-        if self._unsaid:
-            self._unsaid = False
+        if self.unsaid:
+            self.unsaid = False
             warnings.warn(self.sentence, CoverageWarning, stacklevel=4)
 
     def to_json(self) -> dict[str, Any] | None:

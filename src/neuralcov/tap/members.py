@@ -51,6 +51,8 @@ class Members:
             batch: the number of inputs, or the name of the tensor with one row per input, where somebody said so.
             form: what the model can be called with, which names arguments that are given by position.
         """
+        if isinstance(inputs, Tensor) and batch is None:
+            return cls(inputs, batch_size(inputs, batch_axis), batch_axis)
         first = _first_argument(inputs, batch)
         size = batch if isinstance(batch, int) else batch_size((first,), batch_axis)
         listed = is_list_of_inputs(first) and len(first) == size
@@ -135,8 +137,10 @@ class Members:
 
     def keys(self) -> Int[Tensor, "batch 2"] | None:
         """128-bit keys of the inputs by their bytes, without waiting for the device; ``None`` where they have none."""
-        rows: list[Tensor] = []
         inputs = self.inputs
+        if isinstance(inputs, Tensor) and not self.batch_axis and self.size and _is_plain(inputs):
+            return content_keys([inputs])
+        rows: list[Tensor] = []
         if isinstance(inputs, Mapping):
             # The order in which somebody named them says nothing about the inputs.
             inputs = {name: inputs[name] for name in sorted(inputs, key=str)}
@@ -260,9 +264,9 @@ def _named(inputs: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _is_plain(leaf: Any) -> bool:
-    if isinstance(leaf, PackedSequence):
-        return True
-    return isinstance(leaf, Tensor) and leaf.layout == torch.strided and not leaf.is_nested and not leaf.is_quantized
+    if not isinstance(leaf, Tensor):
+        return isinstance(leaf, PackedSequence)
+    return leaf.layout == torch.strided and not leaf.is_nested and not leaf.is_quantized
 
 
 def _copied(value: Any) -> Any:

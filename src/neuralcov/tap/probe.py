@@ -45,6 +45,7 @@ class Probe:
         self._experts = experts
         self._run, self._rows = run, rows
         self._groups = _MOST_GROUPS
+        self.has_owners = rows is not None or bool(experts)
 
     def fork(self, run: Callable[[Members, Sequence[int]], Notes], experts: ExpertRows) -> Probe:
         """Copy this probe with what it learnt, for another tap of the same model."""

@@ -171,6 +171,8 @@ def with_batch_first(
     output: Tensor, size: int, kind: Kind, layer: str, order: RowOrder | None = None
 ) -> tuple[Tensor, bool]:
     """The output with its batch on axis 0, and whether that took folding (B·k) into (B, k)."""
+    if order is not None and order.axis == 0 and output.shape[0] == size:
+        return output, False
     if order is None:
         order = order_by_shape(output.shape, size, kind, layer)
     rows = output.movedim(order.axis, 0) if order.axis else output

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from threading import get_ident
 from typing import Any
@@ -23,51 +23,25 @@ from neuralcov.core.ledger import Finding
 from neuralcov.tap.absent import fill_absent, module_name, never_fired, with_silent_modules
 from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.inputs import Batch, Padding, call, first_tensor, padding_of, to_device
-from neuralcov.tap.kinds import Kind, declared_width, feature_axis, kind_of, multiplies_by_weights, static_width
+from neuralcov.tap.kinds import Kind, declared_width, kind_of, multiplies_by_weights, static_width
 from neuralcov.tap.known_rows import KnownRows
 from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, mask_takers
 from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.predict import OutputRange, checked_classes, predicted_classes, scores_of
 from neuralcov.tap.preserve import Block, join, original_module, preserved, random_state_kept, turn_of
-from neuralcov.tap.probe import Probe, capturing
+from neuralcov.tap.probe import Probe
+from neuralcov.tap.recording import Recording, RowReader
 from neuralcov.tap.reduce import to_neurons
 from neuralcov.tap.relevance import layer_relevance, relevance_tape
-from neuralcov.tap.rows import Note, RowOrder, Rows, by_owner, order_by_shape
+from neuralcov.tap.rows import Note, RowOrder, Rows, by_owner
 from neuralcov.tap.select import LayerChoice, choose_layers
 from neuralcov.tap.shards import Shards, require_whole
 from neuralcov.tap.signatures import Form, form_of
 from neuralcov.tap.steps import with_missing_steps
-from neuralcov.tap.tape import Tape
 from neuralcov.tap.unmeasured import Unmeasured, unmeasured
 
 # What a layer's name has behind its module's: a further call, a time step.
 _CALL = re.compile(r"(#\d+)?(\[\d+\])?$")
-
-
-@dataclass
-class _Recording:
-    """What the hooks gather during one run of the model."""
-
-    members: Members
-    masks: Masks
-    steps: dict[str, int]
-    layers: dict[str, Tensor] = field(default_factory=dict)
-    present: dict[str, Tensor] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)
-    cells: dict[str, LayerMasks | None] = field(default_factory=dict)
-    tape: Tape | None = None
-    thread: int = field(default_factory=get_ident)
-    # Layers without a known order of rows: what they returned is reduced once that is found.
-    pending: dict[str, Callable[[RowOrder], Tensor]] = field(default_factory=dict)
-    owned: dict[str, RowOrder | Tensor] = field(default_factory=dict)
-    probed: bool = False
-    # In a run of the probe, in which nothing else is recorded.
-    notes: dict[str, Note] | None = None
-
-    @property
-    def size(self) -> int:
-        """B, the number of inputs."""
-        return self.members.size
 
 
 class Tap:
@@ -119,6 +93,7 @@ class Tap:
         self._most_steps = steps
         self._experts = ExpertRows(self.model, self.chosen)
         self._probe = Probe(self._noted, layers, rows, self._experts)
+        self._reader = RowReader(self._probe, self._neurons)
         self._layers: dict[str, int] = {}
         self._fired: set[str] = set()
         self._ran = False
@@ -126,7 +101,7 @@ class Tap:
         self._depth = 0
         self._block = ExitStack()
         self._within: Block | None = None
-        self._recording: _Recording | None = None
+        self._recording: Recording | None = None
 
     def fork(self) -> Tap:
         """Copy this tap, with what it has found out, but without its block and its recording."""
@@ -134,6 +109,7 @@ class Tap:
         twin._steps, twin._layers, twin._fired = dict(self._steps), dict(self._layers), set(self._fired)
         twin._experts = ExpertRows(self.model, self.chosen)
         twin._probe = self._probe.fork(twin._noted, twin._experts)
+        twin._reader = RowReader(twin._probe, twin._neurons)
         twin._depth, twin._block, twin._within, twin._recording = 0, ExitStack(), None, None
         return twin
 
@@ -279,7 +255,7 @@ class Tap:
                     self._recording = None
                 self._fired.update(recording.calls)
                 self._ran = True
-                self._settle(recording)
+                self._reader.settle(recording, self._layers, [n for n in self.chosen if n not in self._fired])
             self._complete(recording)
             if self._shards is not None:
                 classes_read = (predictions or relevance) and self._predict is None
@@ -318,7 +294,7 @@ class Tap:
     def _noted(self, members: Members, rows: Sequence[int]) -> dict[str, Note]:
         """One run of the probe: eval mode whatever the mode, random state and buffers put back."""
         part = members.take(rows)
-        recording = _Recording(replace(members, inputs=part, size=len(rows)), Masks(len(rows), None), {}, notes={})
+        recording = Recording(replace(members, inputs=part, size=len(rows)), Masks(len(rows), None), {}, notes={})
         self._recording = recording
         try:
             with random_state_kept(self.model), preserved(self.model, "eval"):
@@ -327,40 +303,14 @@ class Tap:
             self._recording = None
         return recording.notes or {}
 
-    def _settle(self, recording: _Recording) -> None:
-        """Reduce outputs whose order of rows was not known when they came, and leave out those that have none."""
-        known, size = self.known_rows, recording.size
-        if recording.pending and not recording.probed:
-            self._probe.ask(recording.members, self._layers, recording.pending)
-        problems = {}
-        for layer, reduce in recording.pending.items():
-            shape = recording.layers[layer].shape
-            order = known.order_of(layer, shape, size, recording.members.axes)
-            if order is None and known.why_not:
-                order = order_by_shape(shape, size, kind_of(self._module(layer)), layer, known.why_not)
-            if order is not None:
-                recording.owned[layer] = order
-                recording.layers[layer] = reduce(order)
-                continue
-            found = known.orders.pop(layer, None)
-            why = "it does not fire in every pass" if found is None else f"its rows were found {found}"
-            problems[layer] = f"shape {tuple(shape)} for {size} inputs: {why}"
-        known.drop({layer: known.left_out.get(layer, why) for layer, why in problems.items()}, self._layers)
-        for layer in problems:
-            del recording.layers[layer]
-            if recording.tape is not None:
-                recording.tape.layers.pop(layer, None)
-        known.leave_out_siblings([name for name in self.chosen if name not in self._fired])
-        known.say()
-
-    def _recording_of(self, inputs: Any, members: Members, lengths: Any) -> _Recording:
+    def _recording_of(self, inputs: Any, members: Members, lengths: Any) -> Recording:
         """Begin a recording, with what is known about padding before the run."""
         masks = Masks(members.size, padding_of(inputs, lengths, members.size, self.batch_axis))
         if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
             masks.enter(form_of(self.model), tuple(inputs), {})
-        return _Recording(members, masks, dict(self._steps))
+        return Recording(members, masks, dict(self._steps))
 
-    def _explain(self, recording: _Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
+    def _explain(self, recording: Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
         """The relevance of every layer's neurons, if it was asked for."""
         scores = scores_of(output)
         if recording.tape is None or scores is None:
@@ -413,7 +363,7 @@ class Tap:
         if recording.notes is not None:
             self._probe.note(recording.notes, layer, kind, output, recording.size)
             return
-        if layer in self.known_rows.left_out:
+        if (name if kind.cell else layer) in self.known_rows.left_out:
             return
         masks = recording.masks.of_layer(layer, args)
         if kind.cell:
@@ -425,54 +375,29 @@ class Tap:
         if tensor is None:
             raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
         if recording.tape is None:
-            self._record(recording, layer, kind, tensor, masks)
+            self._reader.record(recording, layer, kind, tensor, masks)
             return
         with recording.tape.paused():
             if self._shards is not None:
                 self._shards.refuse_relevance(layer, module, tensor)
             recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
-            self._record(recording, layer, kind, tensor, masks)
-
-    def _record(self, recording: _Recording, layer: str, kind: Kind, tensor: Tensor, masks: LayerMasks | None) -> None:
-        """Reduce an output to neurons, or keep it until the order of its rows is found."""
-        size = recording.size
-        owners = self._probe.owners(layer, tensor, size, masks)
-        if owners is not None:
-            recording.owned[layer] = owners
-            recording.layers[layer], recording.present[layer] = by_owner(tensor, owners, size, kind)
-            return
-        # Calls of a recurrent cell are steps of one loop.
-        known = module_name(layer) if kind.cell else layer
-        order = self.known_rows.order_of(known, tensor.shape, size, recording.members.axes)
-        if order is None and (size <= 1 or self.known_rows.why_not or capturing()):
-            order = order_by_shape(tensor.shape, size, kind, layer, self.known_rows.why_not)
-        if size == 1 and not tensor.numel():
-            width = tensor.shape[feature_axis(tensor.shape, kind)]
-            recording.layers[layer] = torch.zeros(1, width, device=tensor.device)
-            recording.present[layer] = torch.zeros(1, dtype=torch.bool, device=tensor.device)
-        elif order is not None:
-            recording.owned[layer] = order
-            recording.layers[layer] = self._neurons(recording, layer, kind, tensor, masks, order)
-        else:
-            kept = tensor.detach().clone()
-            recording.layers[layer] = kept  # holds the layer's place
-            recording.pending[layer] = lambda order: self._neurons(recording, layer, kind, kept, masks, order)
+            self._reader.record(recording, layer, kind, tensor, masks)
 
     def _neurons(
-        self, recording: _Recording, layer: str, kind: Kind, tensor: Tensor, masks: LayerMasks | None, order: RowOrder
+        self, size: int, layer: str, kind: Kind, output: Tensor, masks: LayerMasks | None, order: RowOrder
     ) -> Tensor:
         """Reduce an output to neurons, of the whole layer where it is spread over ranks."""
         name = module_name(layer)
 
         def reduce(part: Tensor) -> Tensor:
-            return to_neurons(part, recording.size, kind, layer, masks, order=order)
+            return to_neurons(part, size, kind, layer, masks, order=order)
 
         if self._shards is None:
-            return require_whole(layer, reduce(tensor), self._declared[name])
-        return self._shards.neurons(layer, self.chosen[name], kind, tensor, reduce)
+            return require_whole(layer, reduce(output), self._declared[name])
+        return self._shards.neurons(layer, self.chosen[name], kind, output, reduce)
 
     def _record_steps(
-        self, recording: _Recording, layer: str, kind: Kind, output: Any, masks: LayerMasks | None
+        self, recording: Recording, layer: str, kind: Kind, output: Any, masks: LayerMasks | None
     ) -> None:
         """Unroll a recurrent module: every time step is a layer of its own."""
         sequence, padding = output[0], None
@@ -508,7 +433,7 @@ class Tap:
             if padding is not None:
                 recording.present[name] = padding.step(step).to(outputs.device)
 
-    def _complete(self, recording: _Recording) -> None:
+    def _complete(self, recording: Recording) -> None:
         """Fill in layers that did not fire in this pass, and calls of recurrent cells that shorter inputs lack."""
         left_out = self.known_rows.left_out
         if not recording.layers:
@@ -529,7 +454,7 @@ class Tap:
             order = [*self._layers, *(layer for layer in recording.layers if layer not in self._layers)]
             recording.layers = {layer: recording.layers[layer] for layer in order}
 
-    def _refuse_strangers(self, recording: _Recording) -> None:
+    def _refuse_strangers(self, recording: Recording) -> None:
         """Refuse layers that did not fire because the model has another module in their place by now."""
         there = set(self.model.modules())
         gone = [name for name, module in self.chosen.items() if name not in recording.calls and module not in there]
@@ -542,7 +467,7 @@ class Tap:
         if self._ran and silent:
             raise never_fired(silent)
 
-    def _complete_cell(self, recording: _Recording, name: str) -> None:
+    def _complete_cell(self, recording: Recording, name: str) -> None:
         made = recording.calls[name]
         expected = recording.steps.setdefault(name, self._most_steps or made)
         if made > expected:
