@@ -11,6 +11,10 @@ class HyperParameterError(NeuralcovError, ValueError):
     """A criterion was built with an argument outside its range."""
 
 
+class DeclarationError(NeuralcovError, TypeError):
+    """A record is declared under a name that files could not tell from another."""
+
+
 class LayerError(NeuralcovError, ValueError):
     """A layer is unknown, was never run, or has an output that cannot be read as neurons."""
 

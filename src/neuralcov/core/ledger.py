@@ -15,6 +15,7 @@ from neuralcov.core.criterion import NOT_FINITE, SPLIT_FREE, TAKEN, UNPLACED, Cr
 from neuralcov.core.errors import HyperParameterError, InputError, MismatchError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import map_tensors, move
+from neuralcov.core.seen import SeenInputs
 
 AnyCriterion = Criterion[Any]
 States = tuple[State, ...]
@@ -59,6 +60,8 @@ class Ledger:
         self.criteria: tuple[AnyCriterion, ...] = tuple(criteria)
         self.names = tuple(names)
         self.layout: Layout | None = None
+        self.definitions = self.own_definitions()
+        self.seen: SeenInputs | None = None
         self.version = 0
         self._states: States | None = None
         self.held = False
@@ -114,9 +117,19 @@ class Ledger:
         self._broken = False
         self.version += 1
 
+    def own_definitions(self) -> dict[str, int]:
+        """By criterion, the definition that this version measures under; that of loaded states may be an earlier."""
+        return {criterion.name: criterion.definition for criterion in self.criteria}
+
     def check(self, batch: Activations) -> None:
-        """Refuse a batch that lacks what a criterion needs."""
+        """Refuse a batch that lacks what a criterion needs, and any for a state of an earlier definition."""
         for criterion in self.criteria:
+            measured = self.definitions[criterion.name]
+            if measured != criterion.definition:
+                raise MismatchError(
+                    f"{criterion.name}: measured under definition {measured}, and this version measures under "
+                    f"{criterion.definition}: measure again"
+                )
             if criterion.learns:
                 criterion.require_fitted()
             for need in sorted(criterion.needs):
@@ -134,6 +147,17 @@ class Ledger:
         self.replace(
             tuple(c.observe(s, batch, donate=donate) for c, s in zip(self.criteria, states, strict=True)), held=False
         )
+        self.note(batch)
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether the content keys of inputs are kept."""
+        return self.seen is not None and self.seen.keeps_keys
+
+    def note(self, batch: Activations, taken: Tensor | None = None) -> None:
+        """Keep in mind which inputs were observed, all of a batch or those ``taken`` of it."""
+        if self.seen is not None:
+            self.seen.add(batch, taken)
 
     def observe_one_by_one(self, batch: Activations) -> None:
         """Take the inputs of a batch in one after the other, as far as that differs from all at once."""
@@ -150,6 +174,7 @@ class Ledger:
                     state = criterion.observe(state, batch.take(slice(index, index + 1)), donate=donate)
             observed.append(state)
         self.replace(tuple(observed), held=self.held and batch.size == 0)
+        self.note(batch)
 
     def admit(self, batch: Activations, *, min_gain: float = 0.0) -> Tensor:
         """Take inputs in order, each only if some criterion gains more than ``min_gain`` on what it meets."""
@@ -158,6 +183,7 @@ class Ledger:
         if len(self.criteria) == 1:
             taken, state = self.criteria[0].admit(self.states[0], batch, min_gain=min_gain)
             self.replace((state,), held=False)
+            self.note(batch, taken)
             return taken
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         for index in range(batch.size):
@@ -237,6 +263,7 @@ class Ledger:
         other.hold()
         theirs = move(other.states, self.layout.device)
         if self.empty:
+            self.definitions = dict(other.definitions)
             self.replace(theirs, held=True)
             return
         merged = tuple(c.merge(a, b) for c, a, b in zip(self.criteria, self.states, theirs, strict=True))
