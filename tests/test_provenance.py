@@ -1,4 +1,4 @@
-"""Coverages that do not belong together are refused: other weights, other calibration, inputs that are there already."""
+"""Coverages that do not belong together are refused: other weights, calibrations, or inputs that are there already."""
 
 import copy
 import json
@@ -21,8 +21,8 @@ def network(seed=0):
     return nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3))
 
 
-def measured(model, inputs, criteria=(nc.NLC(),), **options):
-    coverage = nc.Coverage(model, list(criteria), **options)
+def measured(model, inputs, criteria=None, **options):
+    coverage = nc.Coverage(model, criteria or [nc.NLC()], **options)
     coverage.update(inputs)
     return coverage
 
@@ -251,7 +251,7 @@ def test_weights_that_change_after_calibration_are_refused(tmp_path):
     coverage.save_calibration(tmp_path / "x.ncal")
     trained(model)
     with pytest.raises(
-        nc.NeuralcovError, match="the calibration was made with weights .*, this model has .*: calibrate"
+        nc.NeuralcovError, match=r"the calibration was made with weights .*, this model has .*: calibrate"
     ):
         coverage.update(INPUTS)
 
@@ -278,7 +278,7 @@ def test_one_file_loaded_twice_does_not_merge(tmp_path):
     coverage = measured(network(), INPUTS, [nc.NC(0.5)])
     coverage.save(tmp_path / "x.ncov")
     one, other = (nc.Coverage.load(tmp_path / "x.ncov") for _ in range(2))
-    with pytest.raises(nc.NeuralcovError, match="the run .*… of 60 inputs is in both: it would count twice"):
+    with pytest.raises(nc.NeuralcovError, match=r"the run .*… of 60 inputs is in both: it would count twice"):
         one.merge(other)
     with pytest.raises(nc.NeuralcovError, match="is in both"):
         one.merge(other, overlap="allow")
