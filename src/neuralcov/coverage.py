@@ -505,17 +505,26 @@ class Coverage:
 
     __radd__ = __add__
 
-    def save(self, path: AnyPath) -> None:
-        """Write the states, and what calibration learnt short of traces, to one file."""
+    def save(self, path: AnyPath, *, end_run: bool = True) -> None:
+        """Write the states, and what calibration learnt short of traces, to one file.
+
+        Args:
+            path: where to; the file is complete there or as it was before.
+            end_run: whether inputs to come are another run than those up to now, so that this file and a later one
+                are known to have these in common.
+        """
         if self._ledger.layout is None:
             raise StateFileError(f"{path}: nothing to save, no batch was observed yet")
         self._warn()
+        if end_run:
+            self._seen.end_run()
         save_coverage(path, self._content())
 
     def to_bytes(self) -> bytes:
         """Return what :meth:`save` would write, to be sent elsewhere."""
         if self._ledger.layout is None:
             raise StateFileError("nothing to save, no batch was observed yet")
+        self._seen.end_run()
         file = io.BytesIO()
         write_coverage(file, self._content())
         return file.getvalue()
@@ -590,14 +599,21 @@ class Coverage:
             coverage._supply(load_reference(calibration, home_of(where)), str(calibration))
         return coverage
 
-    def load_state(self, path: AnyPath) -> None:
-        """Replace the state of this coverage by that of a file of the same model, criteria and calibration."""
+    def load_state(self, path: AnyPath, *, same_run: bool = False) -> None:
+        """Replace the state of this coverage by that of a file of the same model, criteria and calibration.
+
+        Args:
+            path: what :meth:`save` wrote.
+            same_run: whether inputs to come belong to the file's last run, which was interrupted.
+        """
         device = home_of(self.device) if self.layout is None else self.layout.device
         content = load_coverage(path, device, self._seen.rule)
         self._require_same(tuple(c.name for c in content.criteria), content.identities, str(path))
         if self._ledger.layout is not None:
             self._ledger.layout.require_same(content.layout, str(path))
         self._take_states(content, str(path))
+        if same_run:
+            self._seen.reopen_run()
         self._warned.clear()
 
     def _take_states(self, content: StoredCoverage, name: str) -> None:
@@ -741,11 +757,10 @@ class Coverage:
         self._provenance.states = Origin()
 
     def _content(self) -> StoredCoverage:
-        """What a file holds; the run under way ends."""
+        """What a file holds."""
         assert self._ledger.layout is not None
         if not self._ledger.empty and self._tap is not None:
             self._provenance.watch(empty=False, whole=True)
-        self._seen.end_run()
         return StoredCoverage(
             layout=self._ledger.layout,
             modules=None if self._tap is None else tuple(self._tap.chosen),

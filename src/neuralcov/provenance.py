@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -253,9 +254,8 @@ def checked_preprocessing(preprocessing: Any) -> Any:
 
 def software() -> dict[str, str]:
     """Return the versions that a number may depend on."""
-    from neuralcov import __version__
-
-    return {"neuralcov": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    ours = sys.modules[__name__.partition(".")[0]]
+    return {"neuralcov": str(ours.__version__), "torch": torch.__version__, "python": platform.python_version()}
 
 
 def device_name(device: torch.device) -> str:

@@ -72,6 +72,16 @@ def test_a_copy_goes_its_own_way():
     assert len(one.runs) == len(other.runs) == 1
 
 
+@pytest.mark.parametrize("rule", [None, KeyRule.of("none", None)])
+def test_a_run_that_was_interrupted_goes_on(rule):
+    one = seen([1, 2], rule=rule)
+    one.end_run()
+    one.reopen_run()
+    one.add(nc.Activations({"a": torch.tensor([[3.0]])}))
+    whole = seen([3, 1, 2], rule=rule)
+    assert [(run.id, run.inputs) for run in one.runs] == [(run.id, run.inputs) for run in whole.runs]
+
+
 def test_salted_keys_show_nothing_without_the_salt():
     mine, yours = KeyRule.of("salted", "my own"), KeyRule.of("salted", "another")
     one, same, other, plain = (seen(range(40), rule=rule) for rule in (mine, mine, yours, None))

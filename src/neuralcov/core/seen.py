@@ -158,6 +158,14 @@ class SeenInputs:
         self._runs = self.runs
         self._current, self._sums = Run(None, 0), (0, 0)
 
+    def reopen_run(self) -> None:
+        """Go on with the last run, as if it had not ended."""
+        self.end_run()
+        last = self._runs[-1] if self._runs else None
+        if last is not None and (last.id is not None) == self.keeps_keys:
+            self._runs, self._current = self._runs[:-1], replace(last, id=None)
+            self._sums = (0, 0) if last.id is None else (int(last.id[:16], 16), int(last.id[16:], 16))
+
     def restore(self, runs: Sequence[Run], sketch: np.ndarray, *, shared: int, mark: str) -> None:
         """Take over what a file holds."""
         self._runs, self._sketch, self.shared, self.mark = tuple(runs), sketch, shared, mark

@@ -134,7 +134,7 @@ class CampaignFolder:
     def save_coverage(self, coverage: Coverage, wave: int) -> None:
         """Keep the state before a wave, and no older one."""
         target = self._coverage_path(wave)
-        coverage.save(target)
+        coverage.save(target, end_run=False)
         for wave_before, path in self._coverage_files():
             if wave_before < wave:
                 with suppress(OSError):

@@ -275,7 +275,7 @@ class Fuzzer:
         engine = self._running()
         if latest is not None:
             folder.require_log_up_to(latest[0], engine.book.tally.waves)
-            self.coverage.load_state(latest[1])
+            self.coverage.load_state(latest[1], same_run=True)
         elif not self.rules.random:
             self._observe_anew(folder)
         folder.repair()
