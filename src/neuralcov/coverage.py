@@ -22,6 +22,7 @@ from neuralcov.core.errors import (
     CoverageWarning,
     InputError,
     MismatchError,
+    SameInputsError,
     StateFileError,
 )
 from neuralcov.core.layout import Layout
@@ -494,6 +495,10 @@ class Coverage:
             self._provenance.states = Origin(model=theirs, weights=weights, known=theirs is not None)
         self._provenance.merged(other._provenance)
 
+    def has_runs_of(self, other: Coverage) -> bool:
+        """Return whether every run of another coverage is in this one, so that there is nothing to merge."""
+        return bool(other._seen.runs) and len(self._seen.common_runs(other._seen)) == len(other._seen.runs)
+
     def __add__(self, other: Coverage | int) -> Coverage:
         """A new coverage of both, so that ``sum(coverages)`` works."""
         total = self._copy()
@@ -856,12 +861,12 @@ class Coverage:
     def _require_other_inputs(self, other: SeenInputs, overlap: str) -> None:
         """Refuse inputs that are here already, as far as that would count them twice."""
         for run in self._seen.common_runs(other):
-            raise MismatchError(f"the run {short(run.id)} of {run.inputs:,} inputs is in both: it would count twice")
+            raise SameInputsError(f"the run {short(run.id)} of {run.inputs:,} inputs is in both: it would count twice")
         fewer = min(self._seen.inputs, other.inputs)
         share = self._seen.overlap(other) / fewer if fewer else 0.0
         affected = [criterion.name for criterion in self.criteria if DUPLICATE_FREE not in criterion.promises]
         if share > _OVERLAP and affected and overlap == "refuse":
-            raise MismatchError(
+            raise SameInputsError(
                 f"about {share:.0%} of the inputs are in both, which {affected[0]} would count twice: pass "
                 'overlap="allow" (--allow-overlap) to have it so'
             )

@@ -263,7 +263,7 @@ def test_a_folder_that_was_tampered_with(finished):
         open_campaign(finished)
     (finished / "config.json").write_text(json.dumps(config))
     (finished / "seeds.safetensors").write_bytes(b"")
-    with pytest.raises(CampaignError, match=r"seeds\.safetensors: cannot be read"):
+    with pytest.raises(CampaignError, match=r"seeds\.safetensors: not a neuralcov file, or cut short; restore"):
         open_campaign(finished)
 
 

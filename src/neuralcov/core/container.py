@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.digests import stored_parts
-from neuralcov.core.errors import StateFileError
+from neuralcov.core.errors import ForeignFileError, StateFileError
 from neuralcov.core.files import atomic_write
 
 SCHEMA = 2
@@ -45,6 +45,9 @@ _DTYPES = {
     torch.int32: "I32",
     torch.int16: "I16",
     torch.int8: "I8",
+    torch.uint64: "U64",
+    torch.uint32: "U32",
+    torch.uint16: "U16",
     torch.uint8: "U8",
     torch.bool: "U8",
 }
@@ -157,7 +160,7 @@ class Container:
         entries = self._json(file.read(length), "not a neuralcov file, or cut short")
         metadata = entries.pop("__metadata__", None)
         if not isinstance(metadata, dict) or "neuralcov" not in metadata:
-            raise self.error("a safetensors file, but not one that neuralcov wrote")
+            raise ForeignFileError(f"{self.name}: a safetensors file, but not one that neuralcov wrote")
         self.schema = self._schema(metadata)
         self._require_content(metadata, content)
         text = str(metadata.get("header")).encode()

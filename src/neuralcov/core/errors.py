@@ -31,8 +31,16 @@ class MismatchError(NeuralcovError, ValueError):
     """Two coverages do not belong together: other criteria, layers or calibration."""
 
 
+class SameInputsError(MismatchError):
+    """Inputs of one coverage are in another already, and would count twice."""
+
+
 class StateFileError(NeuralcovError, ValueError):
     """A file is not one of ours, is damaged, or belongs to something else."""
+
+
+class ForeignFileError(StateFileError):
+    """A file is sound, but neuralcov did not write it."""
 
 
 class StaleProposalError(NeuralcovError, RuntimeError):
