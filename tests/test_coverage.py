@@ -260,7 +260,7 @@ def test_merge_refuses_what_does_not_belong(net, inputs):
         one.merge(made([nc.KMNC(20)]))
     other = made([nc.KMNC(10)], inputs[:7])
     other.update(inputs)
-    ids = one.calibration_ids()["KMNC(10)"][:12], other.calibration_ids()["KMNC(10)"][:12]
+    ids = one.calibration_ids()["KMNC(10)"][:12] + "…", other.calibration_ids()["KMNC(10)"][:12]
     with pytest.raises(nc.NeuralcovError, match=f"calibrations differ: this coverage has {ids[0]}, .* has {ids[1]}"):
         one.merge(other)
     with pytest.raises(nc.NeuralcovError, match="calibrations differ"):

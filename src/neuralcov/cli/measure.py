@@ -49,7 +49,9 @@ def measure(
     read = partial(load_data, batch_size=batch_size, mean=parse_channels(mean), std=parse_channels(std))
     # After the model, whose module may define criteria of its own.
     chosen = _criteria(criteria)
-    coverage = Coverage(net, chosen, layers=layers, cuda_graph=cuda_graph)
+    scaling = {"mean": parse_channels(mean), "std": parse_channels(std)}
+    told = scaling if any(scaling.values()) else None
+    coverage = Coverage(net, chosen, layers=layers, cuda_graph=cuda_graph, preprocessing=told)
     if calibrate is not None:
         saved = Path(calibrate)
         if saved.is_file():

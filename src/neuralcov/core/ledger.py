@@ -17,6 +17,7 @@ from neuralcov.core.guards import Turn, in_turn
 from neuralcov.core.layout import Layout
 from neuralcov.core.ownership import Holding, Owned, Shared
 from neuralcov.core.records import move
+from neuralcov.core.seen import SeenInputs
 
 AnyCriterion = Criterion[Any]
 States = tuple[State, ...]
@@ -67,6 +68,8 @@ class Ledger:
         self.names = tuple(names)
         self.layout: Layout | None = None
         self.turn = Turn()
+        self.definitions = self.own_definitions()
+        self.seen: SeenInputs | None = None
         self.version = 0
         self._holdings: Holdings | None = None
 
@@ -123,6 +126,8 @@ class Ledger:
         """Copy this ledger; neither overwrites the states that both begin with."""
         twin = Ledger(self.criteria)
         twin.layout = self.layout
+        twin.definitions = dict(self.definitions)
+        twin.seen = None if self.seen is None else self.seen.copy()
         twin.adopt(self.share())
         return twin
 
@@ -135,9 +140,19 @@ class Ledger:
         self._holdings = holdings
         self.version += changed
 
+    def own_definitions(self) -> dict[str, int]:
+        """By criterion, the definition that this version measures under; that of loaded states may be an earlier."""
+        return {criterion.name: criterion.definition for criterion in self.criteria}
+
     def check(self, batch: Activations) -> None:
-        """Refuse a batch that lacks what a criterion needs."""
+        """Refuse a batch that lacks what a criterion needs, and any for a state of an earlier definition."""
         for criterion in self.criteria:
+            measured = self.definitions[criterion.name]
+            if measured != criterion.definition:
+                raise MismatchError(
+                    f"{criterion.name}: measured under definition {measured}, and this version measures under "
+                    f"{criterion.definition}: measure again"
+                )
             if criterion.learns:
                 criterion.require_fitted()
             for need in sorted(criterion.needs):
@@ -149,6 +164,17 @@ class Ledger:
         """Observe a batch."""
         self.check(batch)
         self.advance(tuple(h.observe(c, batch) for c, h in zip(self.criteria, self.holdings, strict=True)))
+        self.note(batch)
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether the content keys of inputs are kept."""
+        return self.seen is not None and self.seen.keeps_keys
+
+    def note(self, batch: Activations, taken: Tensor | None = None) -> None:
+        """Keep in mind which inputs were observed, all of a batch or those ``taken`` of it."""
+        if self.seen is not None:
+            self.seen.add(batch, taken)
 
     @in_turn
     def observe_one_by_one(self, batch: Activations) -> None:
@@ -161,6 +187,7 @@ class Ledger:
                 holding = holding.observe(criterion, part)
             observed.append(holding)
         self.advance(tuple(observed))
+        self.note(batch)
 
     @in_turn
     def admit(self, batch: Activations, *, min_gain: float = 0.0) -> Tensor:
@@ -172,6 +199,7 @@ class Ledger:
         if len(self.criteria) == 1:
             admitted, holding = self.holdings[0].admit(self.criteria[0], batch, min_gain)
             self.advance((holding,), changed=bool(admitted.any()))
+            self.note(batch, admitted)
             return admitted
         return self._admit_by_any(batch, min_gain)
 
@@ -192,7 +220,9 @@ class Ledger:
         if rest.any():
             holdings = tuple(h.exclude(rest[:, column]) for column, h in enumerate(holdings))
         self.advance(holdings, changed=bool(admitted.any()))
-        return admitted.to(batch.device)
+        admitted = admitted.to(batch.device)
+        self.note(batch, admitted)
+        return admitted
 
     @in_turn
     def gain(self, batch: Activations) -> dict[str, Tensor]:
@@ -274,6 +304,7 @@ class Ledger:
         assert theirs is not None
         there = tuple(Shared(move(shared.state, self.layout.device)) for shared in theirs)
         if self.empty:
+            self.definitions = dict(other.definitions)
             self.adopt(there)
             return
         both = zip(self.criteria, self.holdings, there, strict=True)

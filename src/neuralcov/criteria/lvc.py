@@ -38,7 +38,7 @@ _UNRESOLVED = 1e8
 
 
 @dataclass(frozen=True, eq=False)
-class LVCFit(Record):
+class LVCFit(Record, name="lvc-learnt"):
     """What LVC learnt: a yardstick per group, the length few training inputs exceed, and the unit.
 
     ``unit`` is the mean volume of held-out training inputs, or of the training data where none were.
@@ -52,7 +52,7 @@ class LVCFit(Record):
 
 
 @dataclass(frozen=True, eq=False)
-class LVCState(State):
+class LVCState(State, name="lvc"):
     """Moments per block of inputs and group of layers, and how many inputs lay beyond the limit."""
 
     blocks: tuple[tuple[Moments, ...], ...]
