@@ -58,7 +58,7 @@ def test_a_state_goes_on_with_its_calibration(folder, name):
     coverage = nc.Coverage.load(folder / f"{name}.ncov", calibration=folder / "training.ncal" if learns else None)
     if then.get("definition", 1) < subjects.settings()[name].definition:
         for step in (coverage.update, coverage.gain, coverage.admit):
-            with pytest.raises(nc.NeuralcovError, match="measured under definition 1, .*: measure again"):
+            with pytest.raises(nc.NeuralcovError, match=r"measured under definition 1, .*: measure again"):
                 step(activations=data["candidates"])
         return
     gain = coverage.gain(activations=data["candidates"])[then["name"]]
