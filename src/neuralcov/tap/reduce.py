@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neuralcov.core.errors import LayerError
 from neuralcov.core.kernels import row_means, usable
+from neuralcov.tap.inputs import TokenWeights
 from neuralcov.tap.kinds import Kind
 
 # Below this many numbers, starting a kernel of our own costs more than it saves.
@@ -19,8 +20,8 @@ _FAST_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 class TokenMask(Protocol):
     """What knows which tokens are padding."""
 
-    def over(self, tokens: int) -> Tensor | None:
-        """The mask ``(batch, tokens)`` of an axis of so many tokens, true at tokens; ``None`` if it has none."""
+    def weights(self, tokens: int) -> TokenWeights | None:
+        """The weights of an axis of so many tokens; ``None`` if all count."""
 
 
 def to_neurons(
@@ -57,7 +58,7 @@ def to_neurons(
     between = features_last.shape[1:-1]
     # Of several axes between batch and features the first is that of the tokens, unless another is as long.
     tokens = len(between) > 0 and (folded or between[0] not in between[1:])
-    return _average(features_last, padding.over(between[0]) if padding is not None and tokens else None)
+    return _average(features_last, padding.weights(between[0]) if padding is not None and tokens else None)
 
 
 def _features_last(output: Tensor, kind: Kind) -> bool:
@@ -85,19 +86,16 @@ def _batch_first(output: Tensor, size: int, kind: Kind, layer: str) -> tuple[Ten
     )
 
 
-def _average(output: Tensor, mask: Tensor | None) -> Tensor:
+def _average(output: Tensor, weights: TokenWeights | None) -> Tensor:
     """Mean over all axes between the first and the last, as float32, or float64 if it was that."""
     dtype = _wide(output)
     if output.dim() == 2:
         return output.detach().to(dtype, copy=True)
-    if mask is not None:
+    if weights is not None:
         if output.dim() > 3:
             output = output.detach().mean(dim=tuple(range(2, output.dim() - 1)), dtype=dtype)
-        weights = mask.to(output.device, dtype)
-        # An input of padding alone has no token to average: zeros, not a division by zero.
-        share = weights / weights.sum(1, keepdim=True).clamp(min=1)
-        kept = output.detach().to(dtype).masked_fill(~mask.to(output.device)[:, :, None], 0)
-        return torch.einsum("btc,bt->bc", kept, share)
+        padding, share = weights.like(output.device, dtype)
+        return torch.einsum("btc,bt->bc", output.detach().to(dtype).masked_fill(padding, 0), share)
     return output.detach().mean(dim=tuple(range(1, output.dim() - 1)), dtype=dtype)
 
 

@@ -18,13 +18,14 @@ from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.ledger import Finding
 from neuralcov.tap.inputs import Batch, Padding, batch_size, call, first_tensor, padding_of, to_device
 from neuralcov.tap.kinds import Kind, kind_of, multiplies_by_weights, static_width
-from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, mask_takers
+from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, Watched
 from neuralcov.tap.predict import OutputRange, checked_classes, predicted_classes, scores_of
 from neuralcov.tap.preserve import original_module, preserved
 from neuralcov.tap.reduce import to_neurons
 from neuralcov.tap.relevance import layer_relevance, relevance_tape
+from neuralcov.tap.scopes import Taker
 from neuralcov.tap.select import LayerChoice, choose_layers
-from neuralcov.tap.signatures import Form, form_of
+from neuralcov.tap.signatures import form_of
 from neuralcov.tap.steps import with_missing_steps
 from neuralcov.tap.tape import Tape
 
@@ -79,7 +80,7 @@ class Tap:
         self._predict = predict
         self._device = None if device is None else torch.device(device)
         self._mode = mode
-        self._mask_takers = mask_takers(self.model, self.chosen)
+        self._watched = Watched.of(self.model, self.chosen)
         self._mask_notes, self._range = MaskNotes(), OutputRange()
         self._steps: dict[str, int] = {}
         self._most_steps = steps
@@ -134,10 +135,11 @@ class Tap:
         try:
             with preserved(self.model, self._mode):
                 for name, module in self.chosen.items():
-                    handles.append(module.register_forward_hook(partial(self._hook, name, kind_of(module))))
-                for module, form in self._mask_takers:
-                    # Left behind the hook above: a layer's own masks count for it.
-                    handles.append(module.register_forward_pre_hook(partial(self._enter, form), with_kwargs=True))
+                    taker = self._watched.layers.get(name)
+                    hook = partial(self._hook, name, kind_of(module), taker)
+                    handles.append(module.register_forward_hook(hook, with_kwargs=taker is not None))
+                for module, taker in self._watched.around:
+                    handles.append(module.register_forward_pre_hook(partial(self._enter, taker), with_kwargs=True))
                     handles.append(module.register_forward_hook(self._leave, always_call=True))
                 yield
         finally:
@@ -165,7 +167,7 @@ class Tap:
         lengths = batch.lengths if lengths is None else lengths
         masks = Masks(size, padding_of(inputs, lengths, size, self.batch_axis))
         if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
-            masks.enter(form_of(self.model), tuple(inputs), {})
+            masks.enter(Taker(form_of(self.model), mappings=True), tuple(inputs), {})
         recording = _Recording(size, masks, dict(self._steps))
         if relevance:
             self._refuse_recurrent()
@@ -225,22 +227,24 @@ class Tap:
         self._range.observe(scores_of(output))
         return classes
 
-    def _enter(self, form: Form, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _enter(self, taker: Taker, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._recording is not None:
-            self._recording.masks.enter(form, args, kwargs)
+            self._recording.masks.enter(taker, args, kwargs)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if self._recording is not None:
             self._recording.masks.leave()
 
-    def _hook(self, name: str, kind: Kind, module: nn.Module, args: Any, output: Any) -> None:
+    def _hook(self, name: str, kind: Kind, taker: Taker | None, module: nn.Module, args: Any, *rest: Any) -> None:
+        """Record what a layer returned, the last argument; its keywords come before if it takes masks itself."""
         recording = self._recording
         if recording is None:
             return
+        output = rest[-1]
         index = recording.calls.get(name, 0)
         recording.calls[name] = index + 1
         layer = f"{name}#{index}" if index else name
-        masks = recording.masks.of_layer(layer, args)
+        masks = recording.masks.of_layer(layer, args, rest[0], taker)
         if kind.cell:
             recording.cells.setdefault(name, masks)
         if kind.recurrent:
