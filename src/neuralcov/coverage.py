@@ -6,7 +6,7 @@ import io
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -776,16 +776,20 @@ class Coverage:
 
     def _labels(self, labels: Any) -> Tensor | None:
         """Labels as criteria use them; what cannot be used is refused where a criterion needs it."""
+        if labels is None:
+            return None
         return as_labels(labels) if "labels" in self._ledger.needs else usable_labels(labels)
 
-    @contextmanager
-    def _first(self) -> Iterator[None]:
+    def _first(self) -> AbstractContextManager[None]:
         """Within, a first batch that raises leaves open what it would have settled: layers and time steps."""
-        unsettled = self._ledger.layout is None
+        return nullcontext() if self._ledger.layout is not None else self._settling()
+
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            if unsettled and self._ledger.empty:
+            if self._ledger.empty:
                 self._ledger.layout = None
                 if self._tap is not None:
                     self._tap.forget_steps()
