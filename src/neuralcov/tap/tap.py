@@ -93,7 +93,7 @@ class Tap:
         self._steps: dict[str, int] = {}
         self._most_steps = steps
         self._experts = ExpertRows(self.model, self.chosen)
-        self._probe = Probe(self._noted, layers, rows, self._experts)
+        self._probe = Probe(self.model, self._noted, layers, rows, self._experts)
         self._reader = RowReader(self._probe, self._neurons)
         self._layers: dict[str, int] = {}
         self._fired: set[str] = set()
