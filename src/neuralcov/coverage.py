@@ -292,7 +292,8 @@ class Coverage:
     ) -> Proposal:
         """The gain of each input, with the chance to commit some of them without running the model again."""
         batch = self._batch(inputs, labels, activations, predictions, lengths)
-        return Proposal(self._ledger, batch, self._ledger.gain(batch))
+        with self._ledger.turn:
+            return Proposal(self._ledger, batch, self._ledger.gain(batch))
 
     def admit(
         self,
@@ -377,9 +378,10 @@ class Coverage:
 
     def snapshot(self) -> Snapshot:
         """The present state, to return to with :meth:`restore`."""
-        self._ledger.hold()
-        states = None if self._ledger.empty else self._ledger.states
-        return Snapshot(self._ledger.names, self.calibration_ids(), self._ledger.layout, states)
+        with self._ledger.turn:
+            self._ledger.hold()
+            states = None if self._ledger.empty else self._ledger.states
+            return Snapshot(self._ledger.names, self.calibration_ids(), self._ledger.layout, states)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot of this coverage or one like it."""
@@ -431,10 +433,11 @@ class Coverage:
             raise StateFileError(f"{path}: nothing to save, no batch was observed yet")
         self._warn()
         modules = None if self._tap is None else tuple(self._tap.chosen)
-        content = StoredCoverage(
-            self._ledger.layout, modules, self.criteria, self._ledger.states, self.calibration_ids()
-        )
-        save_coverage(path, content)
+        with self._ledger.turn:
+            content = StoredCoverage(
+                self._ledger.layout, modules, self.criteria, self._ledger.states, self.calibration_ids()
+            )
+            save_coverage(path, content)
 
     @classmethod
     def load(
@@ -563,11 +566,12 @@ class Coverage:
     @ordinary_tensors
     def _fit(self, reference: Reference) -> None:
         """Teach every criterion, and start from empty coverage."""
-        self._ledger.criteria = tuple(
-            criterion.calibrate(reference) if criterion.learns else criterion for criterion in self.criteria
-        )
-        self._ledger.replace(None, held=False)
-        self._reference, self._identities = reference, None
+        with self._ledger.turn:
+            self._ledger.criteria = tuple(
+                criterion.calibrate(reference) if criterion.learns else criterion for criterion in self.criteria
+            )
+            self._ledger.replace(None, held=False)
+            self._reference, self._identities = reference, None
 
     def _read_calibration(self, path: AnyPath) -> Reference:
         device = torch.device("cpu") if self._tap is None else self._tap.device

@@ -276,8 +276,9 @@ class Tap:
         if self._shards is None:
             neurons = to_neurons(tensor, recording.size, kind, layer, recording.padding)
             return require_whole(layer, neurons, self._declared[name])
+        size, padding = recording.size, recording.padding
         return self._shards.neurons(
-            layer, module, kind, tensor, lambda part: to_neurons(part, recording.size, kind, layer, recording.padding)
+            layer, module, kind, tensor, size, lambda part: to_neurons(part, size, kind, layer, padding)
         )
 
     def _record_steps(self, recording: _Recording, layer: str, kind: Kind, output: Any) -> None:
