@@ -394,6 +394,7 @@ class Coverage:
         """The gain of each input, with the chance to commit some of them without running the model again."""
         with self._first():
             batch = self._batch(inputs, labels, activations, predictions, lengths)
+        with self._ledger.turn:
             return Proposal(self._ledger, batch, self._ledger.gain(batch))
 
     def admit(
@@ -491,16 +492,17 @@ class Coverage:
 
     def snapshot(self) -> Snapshot:
         """The present state, to return to with :meth:`restore`."""
-        return Snapshot(
-            self._ledger.names,
-            self.calibration_ids(),
-            self._ledger.layout,
-            self._ledger.share(),
-            dict(self._ledger.definitions),
-            self._seen.copy(),
-            self._provenance.states,
-            self.model,
-        )
+        with self._ledger.turn:
+            return Snapshot(
+                self._ledger.names,
+                self.calibration_ids(),
+                self._ledger.layout,
+                self._ledger.share(),
+                dict(self._ledger.definitions),
+                self._seen.copy(),
+                self._provenance.states,
+                self.model,
+            )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot of this coverage or one like it."""
@@ -603,7 +605,8 @@ class Coverage:
         self._warn()
         if end_run:
             self._seen.end_run()
-        save_coverage(path, self._content())
+        with self._ledger.turn:
+            save_coverage(path, self._content())
 
     def to_bytes(self) -> bytes:
         """Return what :meth:`save` would write, to be sent elsewhere."""
@@ -611,7 +614,8 @@ class Coverage:
             raise StateFileError("nothing to save, no batch was observed yet")
         self._seen.end_run()
         file = io.BytesIO()
-        write_coverage(file, self._content())
+        with self._ledger.turn:
+            write_coverage(file, self._content())
         return file.getvalue()
 
     @classmethod
@@ -866,11 +870,12 @@ class Coverage:
     @ordinary_tensors
     def _fit(self, reference: Reference) -> None:
         """Teach every criterion, and start from empty coverage."""
-        self._ledger.criteria = tuple(
-            criterion.calibrate(reference) if criterion.learns else criterion for criterion in self.criteria
-        )
-        self._clear()
-        self._reference, self._identities, self._old_identity = reference, None, None
+        with self._ledger.turn:
+            self._ledger.criteria = tuple(
+                criterion.calibrate(reference) if criterion.learns else criterion for criterion in self.criteria
+            )
+            self._clear()
+            self._reference, self._identities, self._old_identity = reference, None, None
 
     @property
     def _seen(self) -> SeenInputs:

@@ -289,9 +289,13 @@ class Ledger:
             found.extend(Finding(criterion.name, remark) for remark in criterion.remarks(state))
         return tuple(found)
 
-    @in_turn
     def merge(self, other: Ledger) -> None:
         """Take in what another ledger has seen."""
+        # Never in both turns at once: another thread may be merging the other way round.
+        self._take_in(other.fork())
+
+    @in_turn
+    def _take_in(self, other: Ledger) -> None:
         if self.names != other.names:
             raise MismatchError(
                 f"criteria differ: this coverage has {', '.join(self.names)}, the other {', '.join(other.names)}"

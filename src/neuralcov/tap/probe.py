@@ -67,10 +67,12 @@ class Probe:
 
     def note(self, notes: Notes, layer: str, kind: Kind, output: Any, size: int) -> None:
         """Note in a run of the probe what a layer returned, unless somebody says whose its rows are."""
-        tensor = first_tensor(output)
+        tensor: Any = first_tensor(output)
         if tensor is not None and hasattr(tensor, "full_tensor"):
-            # Spread over ranks, all of which run the probe.
-            tensor = output = tensor.full_tensor()
+            # Spread over ranks, all of which run the probe; where each has inputs of its own, these are its rows.
+            local = tensor.to_local()
+            own_inputs = tensor.shape[0] != size == local.shape[0]
+            tensor = output = local if own_inputs else tensor.full_tensor()
         if tensor is None or self.owners(layer, tensor, size) is not None:
             return
         noted = note(output, kind, size)

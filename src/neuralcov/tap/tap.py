@@ -397,7 +397,7 @@ class Tap:
 
         if self._shards is None:
             return require_whole(layer, reduce(output), self._declared[name])
-        return self._shards.neurons(layer, self.chosen[name], kind, output, reduce)
+        return self._shards.neurons(layer, self.chosen[name], kind, output, size, reduce)
 
     def _record_steps(
         self, recording: Recording, layer: str, kind: Kind, output: Any, masks: LayerMasks | None
