@@ -27,21 +27,24 @@ class Weights:
     """
 
     def __init__(self, model: nn.Module) -> None:
+        # Every place where the model keeps a parameter or a part, and what is there.
+        self._places = [
+            (place, name, kept)
+            for module in model.modules()
+            for place in (module._parameters, module._modules)
+            for name, kept in place.items()
+        ]
         self._parameters = tuple(model.parameters())
         # Tensors of inference mode do not count, and those without memory of their own have no address.
         self._counting = [p for p in self._parameters if not p.is_inference() and not nn.parameter.is_lazy(p)]
         self._placed = [p for p in self._parameters if type(p) is nn.Parameter and p.layout == torch.strided]
         self._versions, self._addresses = self._now()
 
-    def unchanged(self, model: nn.Module | None = None) -> bool:
-        """Whether nobody has written to a parameter; of a ``model``, nor put another in its place."""
+    def unchanged(self, *, whole: bool = True) -> bool:
+        """Whether nobody has written to a parameter, nor, where ``whole`` is asked for, put another in its place."""
         if self._now() != (self._versions, self._addresses):
             return False
-        if model is None:
-            return True
-        ours = self._parameters
-        present = tuple(model.parameters())
-        return len(present) == len(ours) and all(a is b for a, b in zip(present, ours, strict=True))
+        return not whole or all(place.get(name) is kept for place, name, kept in self._places)
 
     def _now(self) -> tuple[list[int], list[int]]:
         return [p._version for p in self._counting], [p.data_ptr() for p in self._placed]
@@ -56,7 +59,7 @@ def model_id(model: nn.Module) -> str:
     Parameters are hashed once, as long as nobody changes them; buffers, which are small, every time.
     """
     known = _digests.get(model)
-    if known is None or not known[0].unchanged(model):
+    if known is None or not known[0].unchanged():
         known = (Weights(model), {})
         _digests[model] = known
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
@@ -138,7 +141,7 @@ class Provenance:
             self._require_calibration()
         elif self.states.weights is None:
             self.states = replace(self.states, weights=Weights(self.model))
-        elif not self.states.weights.unchanged(self.model if whole else None):
+        elif not self.states.weights.unchanged(whole=whole):
             if self.states.id is None or self.states.id != model_id(self.model):
                 raise MismatchError("the weights changed since the first of these inputs: reset() or a new Coverage")
             self.states = replace(self.states, weights=Weights(self.model))
@@ -202,7 +205,7 @@ class Provenance:
     def _require_calibration(self) -> None:
         """Refuse to measure with weights that calibration did not see."""
         found = self.calibration
-        if found is None or self.model is None or found.weights is None or found.weights.unchanged(self.model):
+        if found is None or self.model is None or found.weights is None or found.weights.unchanged():
             return
         ours = model_id(self.model)
         if found.id is None:
