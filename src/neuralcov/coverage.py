@@ -282,6 +282,7 @@ class Coverage:
         self._seen.end_run()
         if not seen:
             raise InputError("the data gave no batch: nothing was assessed")
+        self._watch()
         self._warn()
 
     def update(

@@ -6,10 +6,10 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from neuralcov.core.digests import tensor_digest
 from neuralcov.core.errors import CalibrationError, InputError, MismatchError
+
+# Parameters to look at for every batch within a block.
+_AT_ONCE = 16
 
 
 class Weights:
@@ -34,20 +37,44 @@ class Weights:
             for place in (module._parameters, module._modules)
             for name, kept in place.items()
         ]
-        self._parameters = tuple(model.parameters())
-        # Tensors of inference mode do not count, and those without memory of their own have no address.
-        self._counting = [p for p in self._parameters if not p.is_inference() and not nn.parameter.is_lazy(p)]
-        self._placed = [p for p in self._parameters if type(p) is nn.Parameter and p.layout == torch.strided]
-        self._versions, self._addresses = self._now()
+        self._marks = [_Mark.of(parameter) for parameter in model.parameters()]
+        self._next = 0
 
     def unchanged(self, *, whole: bool = True) -> bool:
-        """Whether nobody has written to a parameter, nor, where ``whole`` is asked for, put another in its place."""
-        if self._now() != (self._versions, self._addresses):
-            return False
-        return not whole or all(place.get(name) is kept for place, name, kept in self._places)
+        """Whether nobody has written to a parameter or put another in its place.
 
-    def _now(self) -> tuple[list[int], list[int]]:
-        return [p._version for p in self._counting], [p.data_ptr() for p in self._placed]
+        Training writes to all of them: unless the ``whole`` model is asked for, a few are looked at, others each time.
+        """
+        if whole:
+            placed = all(place.get(name) is kept for place, name, kept in self._places)
+            return placed and _hold(self._marks)
+        some = self._marks[self._next : self._next + _AT_ONCE]
+        self._next = self._next + _AT_ONCE if self._next + _AT_ONCE < len(self._marks) else 0
+        return _hold(some)
+
+
+class _Mark(NamedTuple):
+    """A parameter, how often it was written to, and where it lies; ``None`` for what it cannot tell."""
+
+    parameter: Tensor
+    version: int | None
+    address: int | None
+
+    @classmethod
+    def of(cls, parameter: Tensor) -> _Mark:
+        """Note a parameter as it is. Tensors of inference mode do not count, and special ones may lie anywhere."""
+        plain = type(parameter) is nn.Parameter and parameter.layout == torch.strided
+        version = None if parameter.is_inference() else parameter._version
+        return cls(parameter, version, parameter.data_ptr() if plain else None)
+
+
+def _hold(marks: Sequence[_Mark]) -> bool:
+    for parameter, version, address in marks:
+        if version is not None and parameter._version != version:
+            return False
+        if address is not None and parameter.data_ptr() != address:
+            return False
+    return True
 
 
 _digests: WeakKeyDictionary[nn.Module, tuple[Weights, dict[str, str]]] = WeakKeyDictionary()
