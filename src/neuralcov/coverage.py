@@ -330,6 +330,7 @@ class Coverage:
         self._seen.end_run()
         if not seen:
             raise InputError("the data gave no batch: nothing was assessed")
+        self._watch()
         self._warn(of_outputs=True)
 
     def update(

@@ -6,10 +6,10 @@ import hashlib
 import json
 import platform
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import torch
@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from neuralcov.core.digests import tensor_digest
 from neuralcov.core.errors import CalibrationError, InputError, MismatchError
+
+# Parameters to look at for every batch within a block.
+_AT_ONCE = 16
 
 
 class Weights:
@@ -27,24 +30,51 @@ class Weights:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._parameters = tuple(model.parameters())
-        # Tensors of inference mode do not count, and those without memory of their own have no address.
-        self._counting = [p for p in self._parameters if not p.is_inference() and not nn.parameter.is_lazy(p)]
-        self._placed = [p for p in self._parameters if type(p) is nn.Parameter and p.layout == torch.strided]
-        self._versions, self._addresses = self._now()
+        # Every place where the model keeps a parameter or a part, and what is there.
+        self._places = [
+            (place, name, kept)
+            for module in model.modules()
+            for place in (module._parameters, module._modules)
+            for name, kept in place.items()
+        ]
+        self._marks = [_Mark.of(parameter) for parameter in model.parameters()]
+        self._next = 0
 
-    def unchanged(self, model: nn.Module | None = None) -> bool:
-        """Whether nobody has written to a parameter; of a ``model``, nor put another in its place."""
-        if self._now() != (self._versions, self._addresses):
+    def unchanged(self, *, whole: bool = True) -> bool:
+        """Whether nobody has written to a parameter or put another in its place.
+
+        Training writes to all of them: unless the ``whole`` model is asked for, a few are looked at, others each time.
+        """
+        if whole:
+            placed = all(place.get(name) is kept for place, name, kept in self._places)
+            return placed and _hold(self._marks)
+        some = self._marks[self._next : self._next + _AT_ONCE]
+        self._next = self._next + _AT_ONCE if self._next + _AT_ONCE < len(self._marks) else 0
+        return _hold(some)
+
+
+class _Mark(NamedTuple):
+    """A parameter, how often it was written to, and where it lies; ``None`` for what it cannot tell."""
+
+    parameter: Tensor
+    version: int | None
+    address: int | None
+
+    @classmethod
+    def of(cls, parameter: Tensor) -> _Mark:
+        """Note a parameter as it is. Tensors of inference mode do not count, and special ones may lie anywhere."""
+        plain = type(parameter) is nn.Parameter and parameter.layout == torch.strided
+        version = None if parameter.is_inference() else parameter._version
+        return cls(parameter, version, parameter.data_ptr() if plain else None)
+
+
+def _hold(marks: Sequence[_Mark]) -> bool:
+    for parameter, version, address in marks:
+        if version is not None and parameter._version != version:
             return False
-        if model is None:
-            return True
-        ours = self._parameters
-        present = tuple(model.parameters())
-        return len(present) == len(ours) and all(a is b for a, b in zip(present, ours, strict=True))
-
-    def _now(self) -> tuple[list[int], list[int]]:
-        return [p._version for p in self._counting], [p.data_ptr() for p in self._placed]
+        if address is not None and parameter.data_ptr() != address:
+            return False
+    return True
 
 
 _digests: WeakKeyDictionary[nn.Module, tuple[Weights, dict[str, str]]] = WeakKeyDictionary()
@@ -56,7 +86,7 @@ def model_id(model: nn.Module) -> str:
     Parameters are hashed once, as long as nobody changes them; buffers, which are small, every time.
     """
     known = _digests.get(model)
-    if known is None or not known[0].unchanged(model):
+    if known is None or not known[0].unchanged():
         known = (Weights(model), {})
         _digests[model] = known
     parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
@@ -138,7 +168,7 @@ class Provenance:
             self._require_calibration()
         elif self.states.weights is None:
             self.states = replace(self.states, weights=Weights(self.model))
-        elif not self.states.weights.unchanged(self.model if whole else None):
+        elif not self.states.weights.unchanged(whole=whole):
             if self.states.id is None or self.states.id != model_id(self.model):
                 raise MismatchError("the weights changed since the first of these inputs: reset() or a new Coverage")
             self.states = replace(self.states, weights=Weights(self.model))
@@ -202,7 +232,7 @@ class Provenance:
     def _require_calibration(self) -> None:
         """Refuse to measure with weights that calibration did not see."""
         found = self.calibration
-        if found is None or self.model is None or found.weights is None or found.weights.unchanged(self.model):
+        if found is None or self.model is None or found.weights is None or found.weights.unchanged():
             return
         ours = model_id(self.model)
         if found.id is None:

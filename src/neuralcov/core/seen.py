@@ -11,21 +11,23 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from typing import Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.core.activations import Activations
+from neuralcov.core.activations import Activations, activation_keys
 from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Bool, Int
 
 SKETCH_SIZE = 4096
-# Keys stay on the device until so many have come together.
+# Keys stay on the device until so many have come together, and activations without keys up to so many bytes.
 _ROWS_AT_ONCE = 1 << 16
+_BYTES_AT_ONCE = 1 << 23
 _WORDS = 1 << 64
 
 
@@ -85,10 +87,15 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class _Pending:
-    """One batch that is not in the sums yet; of its inputs only those ``taken`` count."""
+    """One batch that is not in the sums yet; of its inputs only those ``taken`` count.
+
+    On a CPU keys of many activations together take a fraction of the time: until then ``keys`` are the activations
+    themselves, layers of these ``widths`` side by side.
+    """
 
     size: int
     keys: Tensor | None
+    widths: tuple[int, ...]
     taken: Tensor | None
 
 
@@ -108,7 +115,7 @@ class SeenInputs:
         self._runs: tuple[Run, ...] = ()
         self._sketch = np.empty(0, dtype=np.uint64)
         self._pending: list[_Pending] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
         self._current = Run(None, 0)
         self._sums = (0, 0)
 
@@ -128,10 +135,11 @@ class SeenInputs:
         now = time.time()
         first = self._current.first
         self._current = replace(self._current, first=now if first is None else first, last=now)
-        keys = batch.content_keys if self.keeps_keys else None
-        self._pending.append(_Pending(batch.size, keys, taken))
+        keys, widths = _raw_keys(batch) if self.keeps_keys else (None, ())
+        self._pending.append(_Pending(batch.size, keys, widths, taken))
         self._rows += batch.size
-        if self._rows >= _ROWS_AT_ONCE:
+        self._bytes += keys.nbytes if widths and keys is not None else 0
+        if self._rows >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
             self._settle()
 
     @property
@@ -225,11 +233,11 @@ class SeenInputs:
         """Put pending batches into sums and sketch; waits for the device."""
         if not self._pending:
             return
-        pending, self._pending, self._rows = self._pending, [], 0
+        pending, self._pending, self._rows, self._bytes = self._pending, [], 0, 0
         kept = [None if part.taken is None else part.taken.cpu().numpy() for part in pending]
         added = sum(part.size if rows is None else int(rows.sum()) for part, rows in zip(pending, kept, strict=True))
         self._current = replace(self._current, inputs=self._current.inputs + added)
-        tensors = [part.keys for part in pending if part.keys is not None]
+        tensors = list(_finished(pending))
         if not tensors:
             return
         whole = torch.cat([tensor.to(tensors[0].device) for tensor in tensors]).cpu()
@@ -243,6 +251,24 @@ class SeenInputs:
         sums = words.sum(0, dtype=np.uint64)  # modulo 2⁶⁴
         self._sums = ((self._sums[0] + int(sums[0])) % _WORDS, (self._sums[1] + int(sums[1])) % _WORDS)
         self._sketch = _smallest(self._sketch, words[:, 0])
+
+
+def _raw_keys(batch: Activations) -> tuple[Tensor, tuple[int, ...]]:
+    """The keys of a batch, or on a CPU what they will be made of, copied, with the widths of its layers."""
+    layers = list(batch.layers.values())
+    if batch.keys is not None or any(outputs.device.type != "cpu" for outputs in layers):
+        return batch.content_keys, ()
+    return torch.cat(layers, dim=1), tuple(outputs.shape[1] for outputs in layers)
+
+
+def _finished(pending: Sequence[_Pending]) -> Iterator[Tensor]:
+    """The keys of pending batches, those of activations made for many batches at once."""
+    for widths, some in groupby(pending, key=lambda part: part.widths):
+        keys = [part.keys for part in some if part.keys is not None]
+        if widths:
+            yield activation_keys(torch.split(torch.cat(keys), widths, dim=1))
+        elif keys:
+            yield torch.cat([part.to(keys[0].device) for part in keys])
 
 
 def _smallest(*words: np.ndarray) -> np.ndarray:
