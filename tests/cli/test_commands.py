@@ -88,6 +88,32 @@ def test_combine(run, tmp_path):
     assert "597 inputs" in out
     combined, whole = (nc.Coverage.load(tmp_path / f"{name}.ncov") for name in ("c", "both"))
     assert combined.values() == whole.values()
+    # A file whose inputs are all there is skipped; one that has some of them is not joined unless that is wanted.
+    twice = run("combine", *(tmp_path / f"{name}.ncov" for name in "cabc"), "-o", tmp_path / "d.ncov")
+    assert twice[0] == 0
+    assert "597 inputs" in twice[1]
+    assert twice[2].count("skipped, all of its") == 3
+
+
+def test_combine_and_inputs_in_both(run, tmp_path):
+    images = (255 * demo.digits("test").pixels()).byte().numpy()
+    torch.manual_seed(0)
+    save_file(demo.DigitsNet().state_dict(), tmp_path / "net.safetensors")
+    for name, rows in (("a", slice(0, 300)), ("b", slice(200, 400))):
+        np.savez(tmp_path / f"{name}.npz", x=images[rows], y=np.zeros(len(images[rows]), dtype=int))
+        code, _, _ = run(
+            "measure", "demo:digits", "--weights", tmp_path / "net.safetensors", "--data", f"npz:{tmp_path / name}.npz",
+            "-c", "nlc", "--save", tmp_path / f"{name}.ncov", "--mean", "0.5", "--std", "0.25",
+        )  # fmt: skip
+        assert code == 0
+    files = tmp_path / "a.ncov", tmp_path / "b.ncov", "-o", tmp_path / "c.ncov"
+    code, _, err = run("combine", *files)
+    assert (code, "b.ncov: about 50% of the inputs are in both" in " ".join(err.split())) == (2, True)
+    code, out, err = run("combine", *files, "--allow-overlap")
+    assert (code, "500 inputs" in out) == (0, True)
+    assert "100 inputs, about, were in several of the suites that were merged" in " ".join(err.split())
+    said = nc.Coverage.load(tmp_path / "a.ncov").provenance()
+    assert said["preprocessing"] == {"mean": [0.5], "std": [0.25]}
 
 
 def test_weights_of_pytorch_files_as_plain_tensors(run, tmp_path):

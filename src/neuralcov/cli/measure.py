@@ -58,7 +58,9 @@ def measure(
     )
     # After the model, whose module may define criteria of its own.
     chosen = _criteria(criteria)
-    coverage = Coverage(net, chosen, layers=layers, cuda_graph=cuda_graph)
+    scaling = {"mean": parse_channels(mean), "std": parse_channels(std)}
+    preprocessing = scaling if any(scaling.values()) else None
+    coverage = Coverage(net, chosen, layers=layers, cuda_graph=cuda_graph, preprocessing=preprocessing)
     notes = [told]
     if calibrate is not None:
         saved = Path(calibrate)

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.container import StoredTensor
 from neuralcov.core.criterion import Criterion
+from neuralcov.core.digests import tensor_digest
 from neuralcov.core.errors import CalibrationError
+from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.moments import Moments, absorb_all, empty_moments
+from neuralcov.core.old_identity import old_fingerprint
 from neuralcov.core.paths import Paths
 from neuralcov.core.ranges import Ranges
-from neuralcov.core.records import Record, fingerprint, move
+from neuralcov.core.records import Record, identity_of, map_tensors, move
 from neuralcov.core.sample import Sample
+from neuralcov.core.templates import require_form
 from neuralcov.core.traces import Traces
 
 ACCUMULATORS = ("ranges", "moments", "sample", "traces", "paths")
 
 
 @dataclass(frozen=True, eq=False)
-class Reference(Record):
+class Reference(Record, name="calibration", free=["seen", "left_out"]):
     """The training data as criteria see it: only the accumulators that some criterion learns from.
 
     ``seen`` counts the inputs that take part, ``left_out`` those with NaN or infinite outputs. ``held_out`` are the
@@ -42,6 +49,7 @@ class Reference(Record):
     held_out: tuple[Moments, ...] | None = None
 
     @classmethod
+    @ordinary_tensors
     def empty(cls, layout: Layout, criteria: Sequence[Criterion[Any]]) -> Reference:
         """A reference with the accumulators that some criterion learns from, none of which has seen anything."""
         learns: Set[str] = frozenset().union(*(criterion.learns for criterion in criteria))
@@ -70,6 +78,7 @@ class Reference(Record):
         """The layers this was learnt on."""
         return Layout(dict(zip(self.names, self.widths, strict=True)), device)
 
+    @ordinary_tensors
     def observe(self, batch: Activations) -> Reference:
         """The reference after a batch. Overwrites this one, which calibration alone holds."""
         return replace(
@@ -82,6 +91,7 @@ class Reference(Record):
             paths=None if self.paths is None else tuple(paths.observe(batch) for paths in self.paths),
         )
 
+    @ordinary_tensors
     def finished(self, *, left_out: int = 0) -> Reference:
         """The reference after the last batch, of whose inputs some were left out."""
         if left_out == self.seen:
@@ -99,16 +109,43 @@ class Reference(Record):
         traces = None if self.traces is None else self.traces.to(device)
         return replace(move(replace(self, traces=None), device), traces=traces)
 
+    @ordinary_tensors
     def hold_out(self, batch: Activations) -> Reference:
         """The reference with a batch of held-out training inputs taken in."""
         held_out = self.held_out or empty_moments(batch.layout)
         return replace(self, held_out=absorb_all(held_out, batch, donate=True))
 
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the tensors, by their path in this record, as far as they are known."""
+        return {}
+
     def identity(self, learns: Set[str]) -> str:
-        """SHA-256 of what a criterion that ``learns`` these accumulators was taught."""
-        parts = tuple(self.find(name) for kind in ACCUMULATORS for name in sorted(learns) if _kind(name) == kind)
+        """SHA-256 of what a criterion that ``learns`` these accumulators was taught.
+
+        It is that of the tensors' digests, which files keep, so that a calibration that was loaded is not read again.
+        Where traces are kept, and how many of them in memory, is no part of it.
+        """
+        parts = {self._path(name): self.find(name) for name in _in_order(learns)}
+        if "moments" in learns:
+            parts["held_out"] = self.held_out
+        return identity_of({"names": self.names, "widths": self.widths, **parts}, self._digest)
+
+    def old_identity(self, learns: Set[str]) -> str:
+        """The SHA-256 that files of schema 1 tell a calibration by."""
+        parts = tuple(self.find(name) for name in _in_order(learns))
         extra = self.held_out if "moments" in learns else None
-        return fingerprint((self.names, self.widths, parts, extra))
+        return old_fingerprint((self.names, self.widths, parts, extra))
+
+    def _path(self, name: str) -> str:
+        if _kind(name) != "paths":
+            return name
+        return f"paths.{[paths.name for paths in self.paths or ()].index(name)}"
+
+    def _digest(self, path: str, tensor: Tensor) -> str:
+        if path not in self.digests:
+            self.digests[path] = tensor_digest(tensor)
+        return self.digests[path]
 
 
 def _empty_traces(layout: Layout, criteria: Sequence[Criterion[Any]]) -> Traces:
@@ -118,6 +155,37 @@ def _empty_traces(layout: Layout, criteria: Sequence[Criterion[Any]]) -> Traces:
     budget = max(criterion.trace_memory for criterion in tracing)
     sets = [criterion.traced(layout) for criterion in tracing]
     return Traces.empty([name for name in layout if name in wanted], budget, layout.device, sets)
+
+
+def _in_order(learns: Set[str]) -> list[str]:
+    return [name for kind in ACCUMULATORS for name in sorted(learns) if _kind(name) == kind]
+
+
+def require_reference(structure: Any, layout: Layout, tensors: Mapping[str, StoredTensor], place: str) -> None:
+    """Refuse the calibration of a file whose parts do not have the form that its layers ask for."""
+    fields = structure["fields"]
+    moments = empty_moments(layout)
+    sample = map_tensors(lambda tensor: tensor[:0], Sample.empty(layout))
+    found = {"ranges": Ranges.empty(layout), "moments": moments, "sample": sample, "held_out": moments}
+    bare = Reference(tuple(layout), tuple(layout.widths.values()))
+    forms: dict[str, tuple[Any, Any]] = {name: (form, form) for name, form in found.items()}
+    if _there(fields, "traces"):
+        names = [item["value"] for item in fields["traces"]["fields"]["names"]]
+        nothing = replace(Traces.empty(names, 0, layout.device), labels=None, predictions=None)
+        forms["traces"] = Traces.template(names, layout), nothing
+    if _there(fields, "paths"):
+        names = [item["fields"]["name"]["value"] for item in fields["paths"]]
+        form = tuple(Paths.empty(name, layout) for name in names)
+        forms["paths"] = form, tuple(replace(paths, parts=()) for paths in form)
+    for name, (form, empty) in forms.items():
+        if _there(fields, name):
+            require_form(fields[name], form, empty, tensors, f"{place}.{name}")
+    rest = {name: part for name, part in fields.items() if name not in forms}
+    require_form({**structure, "fields": rest}, bare, bare, tensors, place)
+
+
+def _there(fields: Mapping[str, Any], name: str) -> bool:
+    return name in fields and fields[name] != {"value": None}
 
 
 def _kind(name: str) -> str:

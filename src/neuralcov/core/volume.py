@@ -23,7 +23,7 @@ _ROUNDING = 2.0**-48
 
 
 @dataclass(frozen=True, eq=False)
-class Yardstick(Record):
+class Yardstick(Record, name="training-covariance"):
     """The training distribution of the layers of one width: mean and ``base`` = Σ_train + λ·I.
 
     A layer that was constant in training is not ``alive``: it has no unit to measure in.

@@ -275,9 +275,7 @@ class Fuzzer:
         engine = self._running()
         if latest is not None:
             folder.require_log_up_to(latest[0], engine.book.tally.waves)
-            self.coverage.reset()
-            # Merged into nothing it is the stored state, layers included.
-            self.coverage.merge(Coverage.load(latest[1], device=self.coverage.device))
+            self.coverage.load_state(latest[1], same_run=True)
         elif not self.rules.random:
             self._observe_anew(folder)
         folder.repair()

@@ -11,6 +11,7 @@ from typing import Any
 
 from neuralcov.core.ledger import LayerRow
 from neuralcov.coverage import Coverage
+from neuralcov.tap import Unmeasured
 
 SCHEMA = 1
 
@@ -21,6 +22,7 @@ class Measurement:
 
     ``before`` are the values the suite was added to, where it was measured on top of another one. ``weights`` says
     where the model's come from: ``given``, ``random`` or ``as built``; ``notes`` are what the command told beside.
+    ``unmeasured`` is the share of the model's parameters that belong to no measured layer, where there is a model.
     """
 
     model: str
@@ -34,6 +36,7 @@ class Measurement:
     before: Mapping[str, float] | None = None
     weights: str | None = None
     notes: tuple[str, ...] = ()
+    unmeasured: Unmeasured | None = None
 
     @property
     def increase(self) -> dict[str, float] | None:
@@ -77,6 +80,7 @@ def measurement(
         before=before,
         weights=weights,
         notes=tuple(notes),
+        unmeasured=coverage.unmeasured(),
     )
 
 

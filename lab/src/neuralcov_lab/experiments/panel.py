@@ -17,6 +17,7 @@ from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.layout import Layout
 from neuralcov.coverage import Coverage
 from neuralcov.tap import unpack_batch
+from neuralcov.tap.inputs import requires_two_inputs
 from neuralcov_lab.experiments.settings import AnyCriterion, representatives, taught
 from neuralcov_lab.experiments.tally import Tally, Values
 
@@ -30,9 +31,10 @@ class Reading:
 
     def run(self, coverage: Coverage, batches: Iterable[Any]) -> Iterator[Activations]:
         """The activations of every batch."""
+        two_inputs = coverage.model is not None and requires_two_inputs(coverage.model)
         with coverage.tap():
             for item in batches:
-                batch = unpack_batch(item, unpack=self.unpack)
+                batch = unpack_batch(item, self.unpack, two_inputs=two_inputs)
                 yield coverage.run(batch.inputs, batch.labels, predictions=self.predictions)[0]
 
 

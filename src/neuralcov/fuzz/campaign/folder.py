@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
-from safetensors.numpy import load, save
+from safetensors.numpy import load
 
-from neuralcov.core.errors import CampaignError
+from neuralcov.core.container import SEEDS, opened, write
+from neuralcov.core.errors import CampaignError, ForeignFileError, StateFileError
+from neuralcov.core.files import atomic_write
 from neuralcov.core.locks import lock_file
 from neuralcov.coverage import Coverage
 from neuralcov.fuzz.campaign.log import Log, WaveRecord
@@ -64,7 +67,8 @@ class CampaignFolder:
                 path.unlink()  # of a start that was killed
             if coverage is not None:
                 self.save_coverage(coverage, 0)
-            _replace(self.path / "seeds.safetensors", save(seeds))
+            with atomic_write(self.path / "seeds.safetensors") as file:
+                write(file, SEEDS, {}, {name: torch.from_numpy(array) for name, array in seeds.items()})
             self.log.path.write_bytes(b"")
             if words is not None:
                 (self.path / "words.txt").write_text("\n".join(words))
@@ -98,10 +102,14 @@ class CampaignFolder:
 
     def seeds(self) -> dict[str, np.ndarray]:
         """The root inputs, their labels, predictions, and which serve as seeds."""
+        path = self.path / "seeds.safetensors"
         try:
-            return dict(load((self.path / "seeds.safetensors").read_bytes()))
-        except (OSError, SafetensorError) as error:
-            raise CampaignError(f"{self.path}/seeds.safetensors: cannot be read ({error})") from error
+            with opened(path, SEEDS) as file:
+                return {name: file.read(name).numpy() for name in file.tensors}
+        except ForeignFileError:
+            return _plain_seeds(path)  # the first campaigns kept them without a header
+        except StateFileError as error:
+            raise CampaignError(f"{error}; restore it from a copy") from error
 
     def lock(self) -> None:
         """Keep other processes from going on with the same campaign; a kill frees it again."""
@@ -133,7 +141,7 @@ class CampaignFolder:
     def save_coverage(self, coverage: Coverage, wave: int) -> None:
         """Keep the state before a wave, and no older one."""
         target = self._coverage_path(wave)
-        coverage.save(target)
+        coverage.save(target, end_run=False)
         for wave_before, path in self._coverage_files():
             if wave_before < wave:
                 with suppress(OSError):
@@ -192,8 +200,13 @@ def write_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
+def _plain_seeds(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return dict(load(path.read_bytes()))
+    except (OSError, SafetensorError) as error:
+        raise CampaignError(f"{path}: cannot be read ({error})") from error
+
+
 def _replace(path: Path, content: bytes) -> None:
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    with write_errors(path):
-        unfinished.write_bytes(content)
-        os.replace(unfinished, path)
+    with write_errors(path), atomic_write(path) as file:
+        file.write(content)
