@@ -957,12 +957,21 @@ class Coverage:
                 f"criteria differ: this coverage has {', '.join(self._ledger.names)}, {what} has {', '.join(names)}"
             )
         for name, ours in self.calibration_ids().items():
-            theirs = identities[name]
-            if ours == theirs:
-                continue
-            then = self._schema_1_id(name), None if other is None else other._schema_1_id(name)
-            if ours is None or theirs is None or (theirs != then[0] and ours != then[1]):
-                raise _other_calibration(name, ours, theirs, what)
+            if not self.has_calibration(name, identities[name], other):
+                raise _other_calibration(name, ours, identities[name], what)
+
+    def has_calibration(self, name: str, identity: str | None, other: Coverage | None = None) -> bool:
+        """Return whether what a criterion learnt is known by this id, today or in files of schema 1.
+
+        Args:
+            name: of the criterion.
+            identity: as :meth:`calibration_ids` or a file gives it.
+            other: the coverage the id comes from, where it is at hand.
+        """
+        ours = self.calibration_ids()[name]
+        if ours == identity or ours is None or identity is None:
+            return ours == identity
+        return identity == self._schema_1_id(name) or (other is not None and ours == other._schema_1_id(name))
 
     def _schema_1_id(self, name: str) -> str | None:
         """The id of a criterion's calibration as files of schema 1 have it."""
