@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -13,6 +12,9 @@ from neuralcov.core.shapes import Int, Shaped
 from neuralcov.core.sizes import blocks
 
 _WORD_BYTES = 4
+# Those of the shapes met last, since making them takes longer than using them.
+_FACTORS: dict[tuple[int, int, torch.device], Tensor] = {}
+_MOST_FACTORS = 64
 
 
 def content_keys(parts: Sequence[Shaped[Tensor, "batch ..."]]) -> Int[Tensor, "batch 2"]:
@@ -56,7 +58,16 @@ def _words(part: Tensor) -> Int[Tensor, "batch words"]:
     return raw.view(torch.int32)
 
 
-@lru_cache(maxsize=64)
 def _factors(part: int, words: int, device: torch.device) -> Int[Tensor, "2 words"]:
+    """The random odd numbers that belong to the places of one part's words."""
+    known = _FACTORS.get((part, words, device))
+    if known is not None:
+        return known
     places = torch.arange(1, 2 * words + 1, device=device).reshape(words, 2)
-    return (mixed((places + (part << 48)) * STEP) | 1).t().contiguous()
+    factors = (mixed((places + (part << 48)) * STEP) | 1).t().contiguous()
+    # Within a CUDA graph that is being recorded they exist once it is replayed, and for it alone.
+    if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+        while len(_FACTORS) >= _MOST_FACTORS:
+            _FACTORS.pop(next(iter(_FACTORS)))
+        _FACTORS[part, words, device] = factors
+    return factors
