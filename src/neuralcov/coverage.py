@@ -390,11 +390,13 @@ class Coverage:
         self._require_same(snapshot.names, snapshot.identities, "the snapshot")
         if self._ledger.layout is not None and snapshot.layout is not None:
             self._ledger.layout.require_same(snapshot.layout, "the snapshot")
-        self._ledger.replace(snapshot.states, held=True)
+        with self._ledger.turn:
+            self._ledger.replace(snapshot.states, held=True)
 
     def reset(self) -> None:
         """Empty the coverage and keep the calibration."""
-        self._ledger.replace(None, held=False)
+        with self._ledger.turn:
+            self._ledger.replace(None, held=False)
         self._warned.clear()
 
     def merge(self, other: Coverage) -> None:

@@ -121,7 +121,6 @@ class Ledger:
             twin.replace(self.states, held=True)
         return twin
 
-    @in_turn
     def replace(self, states: States | None, *, held: bool, borrowed: bool = False) -> None:
         """Go on from other states, which whoever lent them will overwrite if they are ``borrowed``."""
         self._states, self.held, self._borrowed = states, held, borrowed

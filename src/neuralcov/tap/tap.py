@@ -6,7 +6,7 @@ import copy
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from threading import get_ident
@@ -15,13 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+from torch.utils.hooks import RemovableHandle
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError, LayerError
+from neuralcov.core.guards import with_ordinary_tensors
 from neuralcov.tap.inputs import Batch, Padding, batch_size, call, first_tensor, padding_of, to_device
 from neuralcov.tap.kinds import Kind, declared_width, kind_of, multiplies_by_weights, static_width
 from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
-from neuralcov.tap.preserve import Block, join, original_module, preserved, turn_of
+from neuralcov.tap.preserve import Block, enter, join, leave, original_module, turn_of
 from neuralcov.tap.reduce import to_neurons
 from neuralcov.tap.relevance import layer_relevance, relevance_tape
 from neuralcov.tap.select import LayerChoice, choose_layers
@@ -78,7 +80,7 @@ class Tap:
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
         self._by_choice = layers is not None
-        self._declared = {name: declared_width(module) for name, module in self.chosen.items()}
+        self._widths_checked = False
         self._shards: Shards | None = None
         self._looked_for_shards = False
         self._cells = [name for name, module in self.chosen.items() if kind_of(module).cell]
@@ -90,7 +92,7 @@ class Tap:
         self._most_steps = steps
         self._turn = turn_of(self.model)
         self._depth = 0
-        self._block = ExitStack()
+        self._handles: list[RemovableHandle] = []
         self._within: Block | None = None
         self._recording: _Recording | None = None
 
@@ -98,7 +100,7 @@ class Tap:
         """Copy this tap, with what it has found out, but without its block and its recording."""
         twin = copy.copy(self)
         twin._steps = dict(self._steps)
-        twin._depth, twin._block, twin._within, twin._recording = 0, ExitStack(), None, None
+        twin._depth, twin._handles, twin._within, twin._recording = 0, [], None, None
         return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -127,7 +129,7 @@ class Tap:
 
     def unmeasured(self, layers: Collection[str] | None = None) -> Unmeasured:
         """Count the parameters that belong to none of these layers; by default to none of the chosen modules."""
-        names = self.chosen if layers is None else {_CALL.sub("", layer) for layer in layers}
+        names = self.chosen if layers is None else {*layers, *(_CALL.sub("", layer) for layer in layers)}
         measured = [module for name, module in self.chosen.items() if name in names]
         return unmeasured(self.model, measured, by_choice=self._by_choice)
 
@@ -157,20 +159,27 @@ class Tap:
             with self._turn:
                 self._depth -= 1
                 if not self._depth:
-                    self._within = None
-                    self._block.close()
+                    self._end()
 
     def _begin(self) -> None:
-        with ExitStack() as stack:
-            self._within = stack.enter_context(preserved(self.model, self._mode))
-            if not self._looked_for_shards:
-                self._shards, self._looked_for_shards = Shards.among(self.chosen), True
+        if not self._looked_for_shards:
+            self._shards, self._looked_for_shards = Shards.among(self.chosen), True
+        spread = self._shards.modules if self._shards is not None else ()
+        self._within, self._handles = enter(self.model, self._mode), []
+        try:
             for name, module in self.chosen.items():
                 hook = partial(self._hook, name, kind_of(module))
-                first = self._shards is not None and name in self._shards.modules
-                handle = module.register_forward_hook(hook, prepend=first)
-                stack.callback(handle.remove)
-            self._block = stack.pop_all()
+                self._handles.append(module.register_forward_hook(hook, prepend=name in spread))
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        block, self._within, self._handles = self._within, None, []
+        if block is not None:
+            leave(block)
 
     def run(
         self, batch: Batch, *, lengths: Any = None, predictions: bool = False, relevance: bool = False
@@ -196,7 +205,9 @@ class Tap:
         # Relevance is handed back by autograd, which tensors of inference mode take no part in.
         grad_mode = torch.inference_mode(False) if relevance else nullcontext()
         with self._turn, grad_mode:
-            with self.open(), torch.no_grad():
+            # A block that this thread alone has open needs no joining.
+            alone = self._within is not None and self._within.thread == recording.thread
+            with nullcontext() if alone else self.open(), torch.no_grad():
                 self._recording = recording
                 try:
                     with recording.tape or nullcontext():
@@ -217,6 +228,8 @@ class Tap:
             relevance=explained,
             present=recording.present,
         )
+        if torch.is_inference_mode_enabled() or (batch.labels is not None and batch.labels.is_inference()):
+            activations = with_ordinary_tensors(activations)
         return activations, output
 
     def _explain(self, recording: _Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
@@ -261,22 +274,22 @@ class Tap:
         tensor = first_tensor(output)
         if tensor is None:
             raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
+        if recording.tape is None and self._shards is None:
+            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.padding)
+            return
         if recording.tape is None:
-            recording.layers[layer] = self._neurons(recording, name, layer, module, kind, tensor)
+            recording.layers[layer] = self._neurons(recording, layer, module, kind, tensor)
             return
         with recording.tape.paused():
             if self._shards is not None:
                 self._shards.refuse_relevance(layer, module, tensor)
             recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
-            recording.layers[layer] = self._neurons(recording, name, layer, module, kind, tensor)
+            recording.layers[layer] = self._neurons(recording, layer, module, kind, tensor)
 
-    def _neurons(
-        self, recording: _Recording, name: str, layer: str, module: nn.Module, kind: Kind, tensor: Tensor
-    ) -> Tensor:
-        if self._shards is None:
-            neurons = to_neurons(tensor, recording.size, kind, layer, recording.padding)
-            return require_whole(layer, neurons, self._declared[name])
+    def _neurons(self, recording: _Recording, layer: str, module: nn.Module, kind: Kind, tensor: Tensor) -> Tensor:
         size, padding = recording.size, recording.padding
+        if self._shards is None:
+            return to_neurons(tensor, size, kind, layer, padding)
         return self._shards.neurons(
             layer, module, kind, tensor, size, lambda part: to_neurons(part, size, kind, layer, padding)
         )
@@ -323,6 +336,12 @@ class Tap:
                 + (f" (nor did {len(silent) - 1} more)" if len(silent) > 1 else "")
                 + f"; leave it out, for example with layers='!{silent[0]}'"
             )
+        if not self._widths_checked:
+            # Once: a layer whose width changes later does not fit the layout.
+            for name, module in self.chosen.items():
+                if name in recording.layers:
+                    require_whole(name, recording.layers[name], declared_width(module))
+            self._widths_checked = True
         order = list(recording.layers)
         for name in self._cells:
             self._complete_cell(recording, name)
