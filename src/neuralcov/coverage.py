@@ -522,14 +522,16 @@ class Coverage:
             if snapshot.model is not self.model:
                 theirs = snapshot.origin.id or (None if snapshot.model is None else model_id(snapshot.model))
                 self._require_model(theirs, "the snapshot")
-        self._ledger.adopt(snapshot.states)
-        self._ledger.definitions = dict(snapshot.definitions)
-        self._ledger.seen = snapshot.seen.copy()
-        self._provenance.states = snapshot.origin
+        with self._ledger.turn:
+            self._ledger.adopt(snapshot.states)
+            self._ledger.definitions = dict(snapshot.definitions)
+            self._ledger.seen = snapshot.seen.copy()
+            self._provenance.states = snapshot.origin
 
     def reset(self) -> None:
         """Empty the coverage and keep the calibration."""
-        self._clear()
+        with self._ledger.turn:
+            self._clear()
         self._warned.clear()
 
     def merge(self, other: Coverage, *, overlap: str = "refuse") -> None:
