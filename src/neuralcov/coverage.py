@@ -62,6 +62,7 @@ class Snapshot:
     seen: SeenInputs
     origin: Origin
     model: nn.Module | None
+    preprocessing: Any
 
 
 class Coverage:
@@ -412,7 +413,7 @@ class Coverage:
         left_out = 0 if self._reference is None else self._reference.left_out
         said = f"{left_out} training inputs with NaN or infinite outputs were left out"
         shared = self._seen.shared
-        twice = f"{shared} inputs, about, were in several of the suites that were merged"
+        twice = f"{shared} inputs (an estimate) were in more than one of the suites merged"
         return (
             *([Finding("calibration", said, left_out)] if left_out else []),
             *([Finding("inputs", twice, shared)] if shared else []),
@@ -438,6 +439,7 @@ class Coverage:
             self._seen.copy(),
             self._provenance.states,
             self.model,
+            self._provenance.preprocessing,
         )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -453,6 +455,7 @@ class Coverage:
             if snapshot.model is not self.model:
                 theirs = snapshot.origin.id or (None if snapshot.model is None else model_id(snapshot.model))
                 self._require_model(theirs, "the snapshot")
+            require_same_preprocessing(self._provenance.preprocessing, snapshot.preprocessing)
         self._ledger.replace(snapshot.states, held=True)
         self._ledger.definitions = dict(snapshot.definitions)
         self._ledger.seen = snapshot.seen.copy()
