@@ -6,7 +6,7 @@ import io
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -25,8 +25,10 @@ from neuralcov.core.errors import (
     SameInputsError,
     StateFileError,
 )
+from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
-from neuralcov.core.ledger import AnyCriterion, Finding, LayerRow, Ledger, States
+from neuralcov.core.ledger import AnyCriterion, Finding, LayerRow, Ledger, SharedStates
+from neuralcov.core.ownership import Shared
 from neuralcov.core.reference import Reference
 from neuralcov.core.seen import KeyRule, SeenInputs
 from neuralcov.progress import tracked
@@ -43,8 +45,22 @@ from neuralcov.store import (
     save_reference,
     write_coverage,
 )
-from neuralcov.tap import Batch, LayerChoice, Tap, unpack_batch
-from neuralcov.tap.inputs import as_labels
+from neuralcov.tap import Batch, LayerChoice, Tap, Unmeasured, unpack_batch
+from neuralcov.tap.inputs import (
+    Lengths,
+    Unpack,
+    as_labels,
+    requires_two_inputs,
+    unused_part,
+    usable_labels,
+    with_lengths,
+)
+from neuralcov.tap.known_rows import require_same_rows
+from neuralcov.tap.rows import Rows
+from neuralcov.tap.signatures import form_of
+
+# In place of a criterion's name, in findings about layers that were left out.
+_LAYERS = "layers"
 
 # The share of a suite that another may have in common with it: data sets hold a few duplicates.
 _OVERLAP = 0.01
@@ -57,7 +73,7 @@ class Snapshot:
     names: tuple[str, ...]
     identities: Mapping[str, str | None]
     layout: Layout | None
-    states: States | None
+    states: SharedStates | None
     definitions: Mapping[str, int]
     seen: SeenInputs
     origin: Origin
@@ -76,7 +92,10 @@ class Coverage:
         batch_axis: the axis of the first input that is the batch.
         device: where inputs go; by default where the model is.
         mode: ``"eval"``, or ``"keep"`` to leave dropout and the like as they are.
-        unpack: from what a loader yields to ``(inputs, labels)``.
+        unpack: from what a loader yields to ``(inputs, labels)``, or to ``(inputs, labels, batch)`` where tensors
+            disagree: batch is the number of inputs, or the name of the tensor with one row per input.
+        rows: from a layer's name and its output to the input that each row of axis 0 belongs to, -1 for none, for
+            layers whose rows do not follow the batch (experts); ``None`` leaves a layer to what :meth:`probe` finds.
         steps: time steps of recurrent layers; by default those of the first batch.
         cuda_graph: record updates as CUDA graphs, one per shape of input, and replay them: much faster at small
             batches. For a model on one GPU whose forward pass does the same for every input of a shape; what it
@@ -107,7 +126,8 @@ class Coverage:
         batch_axis: int = 0,
         device: torch.device | str | None = None,
         mode: str = "eval",
-        unpack: Callable[[Any], tuple[Any, Any]] | None = None,
+        unpack: Unpack | None = None,
+        rows: Rows | None = None,
         steps: int | None = None,
         cuda_graph: bool = False,
         preprocessing: Any = None,
@@ -117,16 +137,18 @@ class Coverage:
         self._ledger = Ledger(criteria)
         self._ledger.seen = SeenInputs(KeyRule.of(keys, salt))
         self._tap: Tap | None = Tap(
-            model, layers, predict=predict, batch_axis=batch_axis, device=device, mode=mode, steps=steps
+            model, layers, predict=predict, batch_axis=batch_axis, device=device, mode=mode, steps=steps, rows=rows
         )
         self._recorder = Recorder(self._tap, self._ledger) if cuda_graph else None
         self._unpack = unpack
+        self._loaded_rows: Mapping[str, Any] | None = None
         self._reference: Reference | None = None
         self._old_identity: Callable[[frozenset[str]], str] | None = None
         self._identities: dict[str, str | None] | None = None
         self._provenance = Provenance(self._tap.model, preprocessing)
         self._depth = 0
         self._warned: set[str] = set()
+        self._unmeasured: tuple[Layout | None, Unmeasured] | None = None
 
     @classmethod
     def of_layers(
@@ -163,12 +185,14 @@ class Coverage:
         coverage._tap = None
         coverage._recorder = None
         coverage._unpack = None
+        coverage._loaded_rows = None
         coverage._reference = None
         coverage._old_identity = None
         coverage._identities = None
         coverage._provenance = Provenance(None, preprocessing)
         coverage._depth = 0
         coverage._warned = set()
+        coverage._unmeasured = None
         return coverage
 
     def __repr__(self) -> str:
@@ -219,6 +243,18 @@ class Coverage:
     def _leave(self) -> None:
         self._depth -= 1
 
+    def probe(self, inputs: Any) -> None:
+        """Find out which rows of each layer's output belong to which input; nothing is observed.
+
+        The first batch of two or more inputs does the same by itself.
+
+        Args:
+            inputs: two or more, as for :meth:`update`.
+        """
+        if self._tap is None:
+            raise InputError("this coverage has no model to run inputs through")
+        self._tap.probe(Batch(inputs))
+
     def calibrate(
         self,
         data: Iterable[Any] | AnyPath | None = None,
@@ -227,6 +263,7 @@ class Coverage:
         labels: Any = None,
         predictions: Any = None,
         held_out: Iterable[Any] | None = None,
+        lengths: Lengths | None = None,
         progress: bool | None = None,
     ) -> None:
         """Learn from training data, in one pass for all criteria; coverage is empty afterwards.
@@ -237,6 +274,8 @@ class Coverage:
             labels: with a single mapping of activations.
             predictions: with a single mapping of activations.
             held_out: training inputs (or activations) kept out of ``data``, the unit of ``LVC(relative=True)``.
+            lengths: where inputs are padded, from what the loader yields to one length per input, or the key under
+                which its mappings hold the lengths.
             progress: show a bar; by default only in a terminal.
         """
         if self.inputs:
@@ -255,10 +294,12 @@ class Coverage:
             self._fit(stored.reference)
             self._old_identity = stored.old_identity
             return
+        if lengths is not None and activations is not None:
+            raise InputError("lengths= goes with a loader; activations are averaged over tokens already")
         reference: Reference | None = None
         not_finite: Tensor | int = 0
-        with self.tap():
-            for batch in self._batches(data, activations, labels, predictions, "calibrating", progress):
+        with self._first(), self.tap():
+            for batch in self._batches(data, activations, labels, predictions, lengths, "calibrating", progress):
                 reference = (reference or Reference.empty(batch.layout, self.criteria)).observe(batch)
                 not_finite = not_finite + batch.tally[NOT_FINITE]
             if reference is None or reference.seen == 0:
@@ -266,25 +307,32 @@ class Coverage:
             if held_out is not None:
                 bare = self._tap is None or isinstance(held_out, (Mapping, Activations))
                 data, activations = (None, held_out) if bare else (held_out, None)
-                for batch in self._batches(data, activations, None, None, "holding out", progress):
+                for batch in self._batches(data, activations, None, None, lengths, "holding out", progress):
                     reference = reference.hold_out(batch)
         self._fit(reference.finished(left_out=int(not_finite)))
         self._provenance.calibrated()
-        self._warn()
+        self._warn(of_outputs=True)
 
-    def assess(self, data: Iterable[Any], *, progress: bool | None = None) -> None:
-        """Update with every batch of a loader; one forward pass feeds all criteria."""
+    def assess(self, data: Iterable[Any], *, lengths: Lengths | None = None, progress: bool | None = None) -> None:
+        """Update with every batch of a loader; one forward pass feeds all criteria.
+
+        Args:
+            data: a loader of batches.
+            lengths: where inputs are padded, from what the loader yields to one length per input, or the key under
+                which its mappings hold the lengths.
+            progress: show a bar; by default only in a terminal.
+        """
         seen = False
         self._seen.end_run()
-        with self.tap():
-            for batch in self._inputs(data, "assessing", progress):
+        with self._first(), self.tap():
+            for batch in self._inputs(data, lengths, "assessing", progress):
                 self._take(batch)
                 seen = True
         self._seen.end_run()
         if not seen:
             raise InputError("the data gave no batch: nothing was assessed")
         self._watch()
-        self._warn()
+        self._warn(of_outputs=True)
 
     def update(
         self,
@@ -299,15 +347,16 @@ class Coverage:
 
         Args:
             inputs: a tensor, a tuple of inputs or a mapping of keyword inputs.
-            labels: one class per input, where known.
+            labels: one class per input, where known; targets of any other form are not used.
             activations: in place of inputs, ``{layer: (batch, neurons)}``.
             predictions: with activations, one predicted class per input.
             lengths: time steps of each input, where shorter ones are padded.
         """
-        if self._recorder is not None and activations is None and predictions is None and lengths is None:
-            self._take(Batch(inputs, as_labels(labels)))
-        else:
-            self._ledger.observe(self._batch(inputs, labels, activations, predictions, lengths))
+        with self._first():
+            if self._recorder is not None and activations is None and predictions is None and lengths is None:
+                self._take(Batch(inputs, self._labels(labels)))
+            else:
+                self._ledger.observe(self._batch(inputs, labels, activations, predictions, lengths))
 
     def gain(
         self,
@@ -319,7 +368,8 @@ class Coverage:
         lengths: Any = None,
     ) -> dict[str, Tensor]:
         """By criterion, how far each input alone would move the value. Nothing changes."""
-        return self._ledger.gain(self._batch(inputs, labels, activations, predictions, lengths))
+        with self._first():
+            return self._ledger.gain(self._batch(inputs, labels, activations, predictions, lengths))
 
     def scores(
         self,
@@ -331,10 +381,8 @@ class Coverage:
         lengths: Any = None,
     ) -> dict[str, Tensor]:
         """By criterion, the surprise of each input, for the criteria that have one."""
-        batch = self._batch(inputs, labels, activations, predictions, lengths)
-        self._ledger.check(batch)
-        scores = {criterion.name: criterion.score(batch) for criterion in self.criteria}
-        return {name: score for name, score in scores.items() if score is not None}
+        with self._first():
+            return self._ledger.scores(self._batch(inputs, labels, activations, predictions, lengths))
 
     def propose(
         self,
@@ -346,8 +394,10 @@ class Coverage:
         lengths: Any = None,
     ) -> Proposal:
         """The gain of each input, with the chance to commit some of them without running the model again."""
-        batch = self._batch(inputs, labels, activations, predictions, lengths)
-        return Proposal(self._ledger, batch, self._ledger.gain(batch))
+        with self._first():
+            batch = self._batch(inputs, labels, activations, predictions, lengths)
+        with self._ledger.turn:
+            return Proposal(self._ledger, batch, self._ledger.gain(batch))
 
     def admit(
         self,
@@ -372,8 +422,9 @@ class Coverage:
         Returns:
             Which inputs were taken, ``(batch,)``.
         """
-        batch = self._batch(inputs, labels, activations, predictions, lengths)
-        return self._ledger.admit(batch, min_gain=min_gain)
+        with self._first():
+            batch = self._batch(inputs, labels, activations, predictions, lengths)
+            return self._ledger.admit(batch, min_gain=min_gain)
 
     def run(
         self, inputs: Any, labels: Any = None, *, lengths: Any = None, predictions: bool = True
@@ -391,7 +442,7 @@ class Coverage:
         """
         if self._tap is None:
             raise InputError("this coverage has no model to run inputs through")
-        return self._tapped(Batch(inputs, as_labels(labels)), lengths, predictions=predictions)
+        return self._tapped(Batch(inputs, self._labels(labels)), lengths, predictions=predictions)
 
     # Results
 
@@ -410,15 +461,30 @@ class Coverage:
 
     def findings(self) -> tuple[Finding, ...]:
         """What was left out of the measurement, and what to bear in mind when reading it."""
+        found = []
         left_out = 0 if self._reference is None else self._reference.left_out
-        said = f"{left_out} training inputs with NaN or infinite outputs were left out"
-        shared = self._seen.shared
-        twice = f"{shared} inputs (an estimate) were in more than one of the suites merged"
-        return (
-            *([Finding("calibration", said, left_out)] if left_out else []),
-            *([Finding("inputs", twice, shared)] if shared else []),
-            *self._ledger.findings(),
-        )
+        unread = "" if self._tap is None else self._tap.known_rows.sentence
+        if unread:
+            found.append(Finding(_LAYERS, unread))
+        if left_out:
+            said = f"{left_out} training inputs with NaN or infinite outputs were left out"
+            found.append(Finding("calibration", said, left_out))
+        if self._seen.shared:
+            twice = f"{self._seen.shared} inputs (an estimate) were in more than one of the suites merged"
+            found.append(Finding("inputs", twice, self._seen.shared))
+        unmeasured = None if self.layout is None else self.unmeasured()
+        if unmeasured is not None and unmeasured.noteworthy:
+            found.append(Finding(_LAYERS, str(unmeasured)))
+        of_tap = () if self._tap is None else self._tap.findings()
+        return (*found, *of_tap, *self._ledger.findings())
+
+    def unmeasured(self) -> Unmeasured | None:
+        """The share of the model's parameters that belong to no measured layer; ``None`` without a model."""
+        if self._tap is None:
+            return None
+        if self._unmeasured is None or self._unmeasured[0] is not self.layout:
+            self._unmeasured = (self.layout, self._tap.unmeasured(self.layout))
+        return self._unmeasured[1]
 
     def provenance(self) -> dict[str, Any]:
         """Where the measurement comes from, as files keep it: model, calibration, preprocessing, versions, device."""
@@ -428,19 +494,18 @@ class Coverage:
 
     def snapshot(self) -> Snapshot:
         """The present state, to return to with :meth:`restore`."""
-        self._ledger.hold()
-        states = None if self._ledger.empty else self._ledger.states
-        return Snapshot(
-            self._ledger.names,
-            self.calibration_ids(),
-            self._ledger.layout,
-            states,
-            dict(self._ledger.definitions),
-            self._seen.copy(),
-            self._provenance.states,
-            self.model,
-            self._provenance.preprocessing,
-        )
+        with self._ledger.turn:
+            return Snapshot(
+                self._ledger.names,
+                self.calibration_ids(),
+                self._ledger.layout,
+                self._ledger.share(),
+                dict(self._ledger.definitions),
+                self._seen.copy(),
+                self._provenance.states,
+                self.model,
+                self._provenance.preprocessing,
+            )
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot of this coverage or one like it."""
@@ -456,7 +521,7 @@ class Coverage:
                 theirs = snapshot.origin.id or (None if snapshot.model is None else model_id(snapshot.model))
                 self._require_model(theirs, "the snapshot")
             require_same_preprocessing(self._provenance.preprocessing, snapshot.preprocessing)
-        self._ledger.replace(snapshot.states, held=True)
+        self._ledger.adopt(snapshot.states)
         self._ledger.definitions = dict(snapshot.definitions)
         self._ledger.seen = snapshot.seen.copy()
         self._provenance.states = snapshot.origin
@@ -490,6 +555,7 @@ class Coverage:
         if not (first and self._tap is None):
             self._require_model(None if theirs is None else str(theirs["id"]), "the other")
             require_same_preprocessing(self._provenance.preprocessing, told)
+        require_same_rows(self._found_rows(), other._found_rows(), "the other coverage")
         self._require_other_inputs(other._seen, overlap)
         self._ledger.merge(other._ledger)
         self._seen.merge(other._seen)
@@ -503,9 +569,25 @@ class Coverage:
         """Return whether every run of another coverage is in this one, so that there is nothing to merge."""
         return bool(other._seen.runs) and len(self._seen.common_runs(other._seen)) == len(other._seen.runs)
 
+    def fork(self) -> Self:
+        """Copy this coverage: the same model, options, calibration and state, and from here on independent."""
+        twin = type(self).__new__(type(self))
+        # All attributes first, so that options which come to be later are kept too; then what must not be shared.
+        vars(twin).update(vars(self))
+        twin._ledger = self._ledger.fork()
+        twin._tap = None if self._tap is None else self._tap.fork()
+        twin._recorder = None if self._recorder is None or twin._tap is None else Recorder(twin._tap, twin._ledger)
+        twin._warned = set(self._warned)
+        twin._provenance = self._provenance.copy()
+        twin._depth = 0
+        return twin
+
+    def __copy__(self) -> Self:
+        return self.fork()
+
     def __add__(self, other: Coverage | int) -> Coverage:
         """A new coverage of both, so that ``sum(coverages)`` works."""
-        total = self._copy()
+        total = self.fork()
         if isinstance(other, Coverage):
             total.merge(other)
         elif other != 0:
@@ -527,7 +609,8 @@ class Coverage:
         self._warn()
         if end_run:
             self._seen.end_run()
-        save_coverage(path, self._content())
+        with self._ledger.turn:
+            save_coverage(path, self._content())
 
     def to_bytes(self) -> bytes:
         """Return what :meth:`save` would write, to be sent elsewhere."""
@@ -535,7 +618,8 @@ class Coverage:
             raise StateFileError("nothing to save, no batch was observed yet")
         self._seen.end_run()
         file = io.BytesIO()
-        write_coverage(file, self._content())
+        with self._ledger.turn:
+            write_coverage(file, self._content())
         return file.getvalue()
 
     @classmethod
@@ -637,13 +721,17 @@ class Coverage:
                     "weights, or load it without a model"
                 )
             self._tap.expect(content.layout)
+            if content.rows is not None:
+                self._tap.known_rows.expect(content.rows)
+        else:
+            self._loaded_rows = content.rows
         prepared = content.provenance.get("preprocessing")
         if self._provenance.preprocessing is None:
             self._provenance.preprocessing = prepared
         elif "preprocessing" in content.provenance:
             require_same_preprocessing(self._provenance.preprocessing, prepared)
         self._ledger.layout = content.layout
-        self._ledger.replace(content.states, held=False)
+        self._ledger.adopt(tuple(Shared(state) for state in content.states))
         self._ledger.definitions = dict(content.definitions)
         self._ledger.seen = content.seen or self._seen.unknown(self._ledger.inputs)
         self._provenance.loaded(content.provenance, content.id)
@@ -671,6 +759,10 @@ class Coverage:
 
     # Inside
 
+    def _found_rows(self) -> Mapping[str, Any] | None:
+        """The order of every layer's rows, as files keep it."""
+        return self._loaded_rows if self._tap is None else self._tap.known_rows.to_json()
+
     def _batch(self, inputs: Any, labels: Any, activations: Any, predictions: Any, lengths: Any) -> Activations:
         """One batch to measure, as :meth:`_read` gives it, unless the weights have changed."""
         found = self._read(inputs, labels, activations, predictions, lengths)
@@ -688,7 +780,28 @@ class Coverage:
             raise InputError("this coverage has no model to run inputs through: pass activations=")
         if predictions is not None:
             raise InputError("predictions= goes with activations=; with inputs the model predicts")
-        return self._run(Batch(inputs, as_labels(labels)), lengths)
+        return self._run(Batch(inputs, self._labels(labels)), lengths)
+
+    def _labels(self, labels: Any) -> Tensor | None:
+        """Labels as criteria use them; what cannot be used is refused where a criterion needs it."""
+        if labels is None:
+            return None
+        return as_labels(labels) if "labels" in self._ledger.needs else usable_labels(labels)
+
+    def _first(self) -> AbstractContextManager[None]:
+        """Within, a first batch that raises leaves open what it would have settled: layers and time steps."""
+        return nullcontext() if self._ledger.layout is not None else self._settling()
+
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if self._ledger.empty:
+                self._ledger.layout = None
+                if self._tap is not None:
+                    self._tap.forget_steps()
+            raise
 
     def _take(self, batch: Batch) -> None:
         """Observe a batch of inputs, by a recording where there is one for it."""
@@ -722,7 +835,14 @@ class Coverage:
         return arranged(batch, self._ledger.layout)
 
     def _batches(
-        self, data: Any, activations: Any, labels: Any, predictions: Any, title: str, progress: bool | None
+        self,
+        data: Any,
+        activations: Any,
+        labels: Any,
+        predictions: Any,
+        lengths: Lengths | None,
+        title: str,
+        progress: bool | None,
     ) -> Iterator[Activations]:
         """Every batch of a loader, or of bare activations."""
         if (data is None) == (activations is None):
@@ -733,25 +853,33 @@ class Coverage:
             for item in tracked(activations, title, progress):
                 yield self._read(None, None, item, None, None)
         else:
-            for batch in self._inputs(data, title, progress):
+            for batch in self._inputs(data, lengths, title, progress):
                 yield self._run(batch)
 
-    def _inputs(self, data: Any, title: str, progress: bool | None) -> Iterator[Batch]:
+    def _inputs(self, data: Any, lengths: Lengths | None, title: str, progress: bool | None) -> Iterator[Batch]:
         """Every batch of a loader, taken apart."""
         if isinstance(data, (Tensor, Mapping)) or not isinstance(data, Iterable):
             raise InputError(f"data of type {type(data).__name__}: expected a loader that yields batches")
         if self._tap is None:
             raise InputError("this coverage has no model to run inputs through: pass activations=")
+        form, two_inputs = form_of(self._tap.model), requires_two_inputs(self._tap.model)
         for item in tracked(data, title, progress):
-            yield unpack_batch(item, self._tap.batch_axis, self._unpack)
+            batch = unpack_batch(item, self._unpack, two_inputs=two_inputs, read_labels=self._labels)
+            unused = unused_part(item, batch, form) if self._unpack is None else None
+            if unused is not None and "unused" not in self._warned:
+                self._warned.add("unused")
+                warnings.warn(unused, CoverageWarning, stacklevel=2)
+            yield batch if lengths is None else with_lengths(batch, item, lengths, form)
 
+    @ordinary_tensors
     def _fit(self, reference: Reference) -> None:
         """Teach every criterion, and start from empty coverage."""
-        self._ledger.criteria = tuple(
-            criterion.calibrate(reference) if criterion.learns else criterion for criterion in self.criteria
-        )
-        self._clear()
-        self._reference, self._identities, self._old_identity = reference, None, None
+        with self._ledger.turn:
+            self._ledger.criteria = tuple(
+                criterion.calibrate(reference) if criterion.learns else criterion for criterion in self.criteria
+            )
+            self._clear()
+            self._reference, self._identities, self._old_identity = reference, None, None
 
     @property
     def _seen(self) -> SeenInputs:
@@ -760,7 +888,7 @@ class Coverage:
 
     def _clear(self) -> None:
         """Have observed nothing."""
-        self._ledger.replace(None, held=False)
+        self._ledger.adopt(None)
         self._ledger.definitions = self._ledger.own_definitions()
         self._ledger.seen = self._seen.emptied()
         self._provenance.states = Origin()
@@ -779,6 +907,7 @@ class Coverage:
             definitions=self._ledger.definitions,
             seen=self._seen,
             provenance=self.provenance(),
+            rows=self._found_rows(),
         )
 
     def _read_calibration(self, path: AnyPath) -> StoredCalibration:
@@ -884,23 +1013,13 @@ class Coverage:
                 'overlap="allow" (--allow-overlap) to have it so'
             )
 
-    def _copy(self) -> Coverage:
-        twin = self._without_model(self.criteria)
-        twin._tap, twin._unpack = self._tap, self._unpack
-        twin._reference, twin._identities = self._reference, self.calibration_ids()
-        twin._old_identity = self._old_identity
-        twin._provenance = self._provenance.copy()
-        twin._ledger.seen = self._seen.copy()
-        twin._ledger.definitions = dict(self._ledger.definitions)
-        twin._ledger.layout = self._ledger.layout
-        if not self._ledger.empty:
-            self._ledger.hold()
-            twin._ledger.replace(self._ledger.states, held=True)
-        return twin
-
-    def _warn(self) -> None:
-        """Say every finding once."""
-        for finding in self.findings():
+    def _warn(self, *, of_outputs: bool = False) -> None:
+        """Say every finding once; what outputs look like only once a whole data set was seen."""
+        of_tap = self._tap.output_findings() if of_outputs and self._tap is not None else ()
+        said = "" if self._tap is None else self._tap.known_rows.sentence
+        for finding in (*of_tap, *self.findings()):
+            if finding.sentence == said:
+                continue  # when it was found
             key = f"{finding.criterion}: {finding.sentence.lstrip('0123456789')}"
             if key not in self._warned:
                 self._warned.add(key)

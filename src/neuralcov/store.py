@@ -20,6 +20,7 @@ from torch import Tensor
 from neuralcov.core.container import CALIBRATION, STATE, AnyPath, Container, opened, save, write
 from neuralcov.core.criterion import criterion_class, criterion_stored_as, stored_class
 from neuralcov.core.errors import HyperParameterError, NeuralcovError
+from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.ledger import AnyCriterion, States
 from neuralcov.core.old_identity import old_identity
@@ -56,6 +57,7 @@ class StoredCoverage:
         seen: which inputs, by runs and sketch; ``None`` where a file does not tell.
         provenance: the model, preprocessing and the like, as plain data.
         id: of the file, once there is one.
+        rows: which rows of each layer's output belong to which input, ``None`` where that was never found out.
     """
 
     layout: Layout
@@ -67,6 +69,7 @@ class StoredCoverage:
     seen: SeenInputs | None
     provenance: Mapping[str, Any]
     id: str | None = None
+    rows: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +123,7 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
             "sketch": {"tensor": "inputs.sketch"},
         },
         "provenance": content.provenance,
+        "rows": content.rows,
     }
     return header, tensors
 
@@ -133,6 +137,7 @@ def plain_keys(criteria: Sequence[AnyCriterion]) -> list[str]:
     return keys
 
 
+@ordinary_tensors
 def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
     """Read a state file, or the bytes of one."""
     with opened(source, STATE) as file, _damage_told(file):
@@ -155,6 +160,7 @@ def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule |
             seen=None if header["inputs"] is None else _seen(header["inputs"], file, rule),
             provenance=dict(header["provenance"]),
             id=file.id,
+            rows=header.get("rows"),
         )
 
 
@@ -165,6 +171,7 @@ def save_reference(path: AnyPath, reference: Reference, provenance: Mapping[str,
     return save(path, CALIBRATION, {"calibration": structure, "provenance": provenance}, tensors)
 
 
+@ordinary_tensors
 def load_reference(path: AnyPath, device: torch.device) -> StoredCalibration:
     """Read a calibration file. Traces beyond the memory that they may take stay on disk."""
     with opened(path, CALIBRATION) as file, _damage_told(file):

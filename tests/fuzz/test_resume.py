@@ -12,18 +12,18 @@ import pytest
 import torch
 
 import neuralcov as nc
-from neuralcov import zoo
+from neuralcov import demo
 from neuralcov.core.container import STATE, opened
 from neuralcov.core.errors import CampaignError, MismatchError
 from neuralcov.fuzz import Brightness, Contrast
-from neuralcov.fuzz.archive import open_campaign
-from neuralcov.fuzz.folder import CampaignFolder
-from neuralcov.fuzz.record import Record
+from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.fuzz.campaign.log import WaveRecord
+from neuralcov.fuzz.campaign.reader import open_campaign
 from tests.fuzz.support import fuzzer_of
 
 
 def records(folder):
-    return [Record.from_bytes(content) for content in CampaignFolder(folder).log.read()]
+    return [WaveRecord.from_bytes(content) for content in CampaignFolder(folder).log.read()]
 
 
 def state_in(path):
@@ -320,11 +320,11 @@ def test_coverage_that_was_deleted_and_cannot_be_made_again(net, digits, tmp_pat
         coverage.update(before / 16)
         return nc.Fuzzer(coverage, digits.inputs, digits.labels, levels=16, wave=16, folder=tmp_path / "c")
 
-    expected = fuzzer(zoo.digits("train").inputs[:200]).run(iterations=30)
+    expected = fuzzer(demo.digits("train").inputs[:200]).run(iterations=30)
     shutil.rmtree(tmp_path / "c" / "coverage")
     with pytest.raises(CampaignError, match="no coverage is saved there, and NLC after the seeds is"):
         fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=tmp_path / "c").resume()
-    assert fuzzer(zoo.digits("train").inputs[:200]).resume().values == expected.values
+    assert fuzzer(demo.digits("train").inputs[:200]).resume().values == expected.values
 
 
 def test_a_full_disk_stops_the_campaign_and_loses_nothing_committed(net, digits, tmp_path, monkeypatch):

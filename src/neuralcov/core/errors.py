@@ -47,10 +47,6 @@ class StaleProposalError(NeuralcovError, RuntimeError):
     """A proposal was committed after the coverage it was judged against had moved on."""
 
 
-class DataError(NeuralcovError, RuntimeError):
-    """A data set is missing, damaged or cannot be fetched."""
-
-
 class MemoryBudgetError(NeuralcovError, MemoryError):
     """What was asked for does not fit the memory that was allowed."""
 

@@ -15,6 +15,7 @@ from neuralcov.core.container import StoredTensor
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.digests import tensor_digest
 from neuralcov.core.errors import CalibrationError
+from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.moments import Moments, absorb_all, empty_moments
 from neuralcov.core.old_identity import old_fingerprint
@@ -48,6 +49,7 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
     held_out: tuple[Moments, ...] | None = None
 
     @classmethod
+    @ordinary_tensors
     def empty(cls, layout: Layout, criteria: Sequence[Criterion[Any]]) -> Reference:
         """A reference with the accumulators that some criterion learns from, none of which has seen anything."""
         learns: Set[str] = frozenset().union(*(criterion.learns for criterion in criteria))
@@ -76,6 +78,7 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
         """The layers this was learnt on."""
         return Layout(dict(zip(self.names, self.widths, strict=True)), device)
 
+    @ordinary_tensors
     def observe(self, batch: Activations) -> Reference:
         """The reference after a batch. Overwrites this one, which calibration alone holds."""
         return replace(
@@ -88,6 +91,7 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
             paths=None if self.paths is None else tuple(paths.observe(batch) for paths in self.paths),
         )
 
+    @ordinary_tensors
     def finished(self, *, left_out: int = 0) -> Reference:
         """The reference after the last batch, of whose inputs some were left out."""
         if left_out == self.seen:
@@ -105,6 +109,7 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
         traces = None if self.traces is None else self.traces.to(device)
         return replace(move(replace(self, traces=None), device), traces=traces)
 
+    @ordinary_tensors
     def hold_out(self, batch: Activations) -> Reference:
         """The reference with a batch of held-out training inputs taken in."""
         held_out = self.held_out or empty_moments(batch.layout)

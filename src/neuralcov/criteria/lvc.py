@@ -22,6 +22,7 @@ from neuralcov.core.criterion import (
     no_counts,
     resource,
     widths_of,
+    with_excluded,
 )
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout, in_execution_order
@@ -205,15 +206,16 @@ class LVC(Criterion[LVCState]):
     ) -> tuple[Bool[Tensor, "batch"], LVCState]:
         """In order, inputs that gain; one factorisation serves ``refresh`` admissions."""
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+        exclusions = self.exclusions(batch)
         start = 0
         while start < batch.size:
             rest = batch.take(slice(start, batch.size))
-            gains = self.gain(state, rest) > min_gain
+            gains = (self.gain(state, rest) > min_gain) & (exclusions[start:] == TAKEN)
             chosen = gains.nonzero()[:, 0][: self.refresh]
             state = self.observe(state, rest.take(chosen)) if len(chosen) else state
             taken[start + chosen] = True
             start = start + int(chosen[-1]) + 1 if len(chosen) == self.refresh else batch.size
-        return taken, state
+        return taken, with_excluded(state, exclusions)
 
     def beside(self, state: LVCState) -> Mapping[str, float]:
         """Share of extreme inputs and, with blocks, the standard error."""
