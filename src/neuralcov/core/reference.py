@@ -126,7 +126,7 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
         It is that of the tensors' digests, which files keep, so that a calibration that was loaded is not read again.
         Where traces are kept, and how many of them in memory, is no part of it.
         """
-        parts = {self._path(name): self.find(name) for name in _in_order(learns)}
+        parts = {self._path(name): self.find(name) for name in _in_order(learns) if self.find(name) is not None}
         if "moments" in learns:
             parts["held_out"] = self.held_out
         return identity_of({"names": self.names, "widths": self.widths, **parts}, self._digest)
@@ -138,9 +138,10 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
         return old_fingerprint((self.names, self.widths, parts, extra))
 
     def _path(self, name: str) -> str:
-        if _kind(name) != "paths":
+        if _kind(name) == name:
             return name
-        return f"paths.{[paths.name for paths in self.paths or ()].index(name)}"
+        several = getattr(self, _kind(name))
+        return f"{_kind(name)}.{[part.name for part in several].index(name)}"
 
     def _digest(self, path: str, tensor: Tensor) -> str:
         if path not in self.digests:
