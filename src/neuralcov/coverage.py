@@ -49,6 +49,7 @@ class Snapshot:
     identities: Mapping[str, str | None]
     layout: Layout | None
     states: States | None
+    definitions: tuple[int, ...]
 
 
 class Coverage:
@@ -365,7 +366,8 @@ class Coverage:
         """The present state, to return to with :meth:`restore`."""
         self._ledger.hold()
         states = None if self._ledger.empty else self._ledger.states
-        return Snapshot(self._ledger.names, self.calibration_ids(), self._ledger.layout, states)
+        ledger = self._ledger
+        return Snapshot(ledger.names, self.calibration_ids(), ledger.layout, states, ledger.definitions)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot of this coverage or one like it."""
@@ -375,6 +377,7 @@ class Coverage:
         if self._ledger.layout is not None and snapshot.layout is not None:
             self._ledger.layout.require_same(snapshot.layout, "the snapshot")
         self._ledger.replace(snapshot.states, held=True)
+        self._ledger.definitions = snapshot.definitions
 
     def reset(self) -> None:
         """Empty the coverage and keep the calibration."""
@@ -403,8 +406,9 @@ class Coverage:
             raise StateFileError(f"{path}: nothing to save, no batch was observed yet")
         self._warn()
         modules = None if self._tap is None else tuple(self._tap.chosen)
+        ledger, layout = self._ledger, self._ledger.layout
         content = StoredCoverage(
-            self._ledger.layout, modules, self.criteria, self._ledger.states, self.calibration_ids()
+            layout, modules, self.criteria, ledger.states, self.calibration_ids(), ledger.definitions
         )
         save_coverage(path, content)
 
@@ -447,6 +451,7 @@ class Coverage:
             coverage._tap.expect(content.layout)
         coverage._ledger.layout = content.layout
         coverage._ledger.replace(content.states, held=False)
+        coverage._ledger.definitions = content.definitions
         coverage._identities = dict(content.identities)
         if calibration is not None:
             coverage._supply(load_reference(calibration, home_of(where)), str(calibration))
@@ -564,9 +569,10 @@ class Coverage:
             if criterion.learns:
                 theirs = reference.identity(criterion.learns)
                 _refuse_other_calibration(criterion.name, self.calibration_ids()[criterion.name], theirs, path)
-        kept = self._ledger.states
+        kept, definitions = self._ledger.states, self._ledger.definitions
         self._fit(reference)
         self._ledger.replace(kept, held=False)
+        self._ledger.definitions = definitions
 
     def _require_same(self, names: tuple[str, ...], identities: Mapping[str, str | None], what: str) -> None:
         if names != self._ledger.names:
@@ -584,6 +590,7 @@ class Coverage:
         if not self._ledger.empty:
             self._ledger.hold()
             twin._ledger.replace(self._ledger.states, held=True)
+            twin._ledger.definitions = self._ledger.definitions
         return twin
 
     def _warn(self) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuralcov.core import files
-from neuralcov.core.criterion import criterion_class
+from neuralcov.core.criterion import State, criterion_class
 from neuralcov.core.errors import NeuralcovError, StateFileError
 from neuralcov.core.layout import Layout
 from neuralcov.core.ledger import AnyCriterion, States
@@ -33,6 +33,7 @@ class StoredCoverage:
     criteria: tuple[AnyCriterion, ...]
     states: States
     identities: Mapping[str, str | None]
+    definitions: tuple[int, ...]
 
 
 def save_coverage(path: AnyPath, content: StoredCoverage) -> None:
@@ -42,11 +43,14 @@ def save_coverage(path: AnyPath, content: StoredCoverage) -> None:
         {
             "class": type(criterion).__name__,
             "parameters": criterion.parameters,
+            "definition": definition,
             "calibration": content.identities[criterion.name],
             "fitted": flatten(criterion.portable(), f"{index}.fitted", tensors),
             "state": flatten(state, f"{index}.state", tensors),
         }
-        for index, (criterion, state) in enumerate(zip(content.criteria, content.states, strict=True))
+        for index, (criterion, state, definition) in enumerate(
+            zip(content.criteria, content.states, content.definitions, strict=True)
+        )
     ]
     header = {"layout": content.layout.to_json(), "modules": content.modules, "criteria": entries}
     files.write(path, "coverage", header, tensors)
@@ -57,17 +61,19 @@ def load_coverage(path: AnyPath, device: torch.device) -> StoredCoverage:
     header, mapped = files.read(path, "coverage")
     tensors = {name: tensor.to(device) for name, tensor in mapped.items()}
     try:
-        criteria = tuple(_criterion(path, entry, tensors) for entry in header["criteria"])
+        loaded = [_loaded(path, entry, tensors) for entry in header["criteria"]]
+        criteria = tuple(criterion for criterion, _ in loaded)
         modules = header["modules"]
         return StoredCoverage(
             layout=Layout(dict(header["layout"]), device),
             modules=None if modules is None else tuple(modules),
             criteria=criteria,
-            states=tuple(unflatten(entry["state"], tensors) for entry in header["criteria"]),
+            states=tuple(state for _, state in loaded),
             identities={
                 criterion.name: entry["calibration"]
                 for criterion, entry in zip(criteria, header["criteria"], strict=True)
             },
+            definitions=tuple(int(entry.get("definition", 1)) for entry in header["criteria"]),
         )
     except NeuralcovError:
         raise
@@ -91,6 +97,15 @@ def load_reference(path: AnyPath, device: torch.device) -> Reference:
     if not isinstance(reference, Reference):
         raise StateFileError(f"{path}: holds a {type(reference).__name__} where a calibration was expected")
     return reference.to(device)
+
+
+def _loaded(path: AnyPath, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> tuple[AnyCriterion, State]:
+    """Build a criterion and its state; files of schema 1, which name no definition, are brought into today's form."""
+    criterion, state = _criterion(path, entry, tensors), unflatten(entry["state"], tensors)
+    if "definition" not in entry:
+        fitted, state = criterion.upgrade(criterion.fitted, state)
+        criterion = replace(criterion, fitted=fitted)
+    return criterion, state
 
 
 def _criterion(path: AnyPath, entry: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> AnyCriterion:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from neuralcov.core.digests import content_keys
+from neuralcov.core.digests import content_keys, folds
 from neuralcov.core.layout import Layout, group_by_width
 from neuralcov.core.shapes import Bool, Float, Int
 
@@ -134,6 +134,10 @@ class Activations:
         if self.keys is not None:
             return self.keys
         return self.memo("content keys", self._keys_of_activations)
+
+    def folds(self, count: int) -> Int[Tensor, "batch"]:
+        """Deal the inputs to ``count`` folds by their content keys, whatever batch they come in."""
+        return self.memo(("folds", count), lambda: folds(self.content_keys.to(self.device), count))
 
     def _keys_of_activations(self) -> Tensor:
         # Adding zero makes -0.0 into +0.0, the same number.

@@ -131,7 +131,10 @@ class Criterion(ABC, Generic[StateT]):
 
     @property
     def learns(self) -> frozenset[str]:
-        """The accumulators calibration must fill: ``ranges``, ``moments``, ``sample``, ``traces``, ``paths(alpha)``."""
+        """The accumulators calibration must fill.
+
+        ``ranges``, ``moments``, ``sample``, ``traces``, ``paths(alpha)``, ``folds(count)``.
+        """
         return frozenset()
 
     @property
@@ -218,6 +221,14 @@ class Criterion(ABC, Generic[StateT]):
     def remarks(self, state: StateT) -> tuple[str, ...]:
         """Sentences a person should read beside the value. May wait for the device."""
         return ()
+
+    def undefined(self, state: StateT) -> str:
+        """Say why the value is not a number, for the error that is raised in its place. May wait for the device."""
+        return "the state holds numbers that are not finite"
+
+    def upgrade(self, fitted: Any, state: Any) -> tuple[Any, Any]:
+        """Turn what a file of schema 1 holds, what was learnt and the state, into today's form with the same value."""
+        return fitted, state
 
     def portable(self) -> Any:
         """The part of ``fitted`` that state files hold, so that a loaded file goes on by itself."""

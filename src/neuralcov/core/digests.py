@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -36,11 +37,18 @@ def content_keys(parts: Sequence[Shaped[Tensor, "batch ..."]]) -> Int[Tensor, "b
     return mixed(total + STEP)
 
 
+def folds(keys: Int[Tensor, "batch 2"], count: int) -> Int[Tensor, "batch"]:
+    """Deal inputs to folds: the first word of the content key, read as an unsigned number, modulo ``count``."""
+    word = keys[:, 0]
+    # A word whose sign bit is set stands for 2⁶⁴ more than its signed value.
+    return (torch.remainder(word, count) + (word < 0) * (2**64 % count)) % count
+
+
 def _words(part: Tensor) -> Int[Tensor, "batch words"]:
     """Cut each row into 32-bit words, zeros behind its last byte."""
     if part.is_complex():
         part = torch.view_as_real(part)
-    rows = part.detach().contiguous().reshape(len(part), -1)
+    rows = part.detach().contiguous().reshape(len(part), math.prod(part.shape[1:]))
     if rows.shape[1] == 0:
         return torch.zeros(len(part), 1, dtype=torch.int64, device=part.device)
     raw = rows.view(torch.uint8)

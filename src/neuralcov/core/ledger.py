@@ -59,6 +59,8 @@ class Ledger:
         self.criteria: tuple[AnyCriterion, ...] = tuple(criteria)
         self.names = tuple(names)
         self.layout: Layout | None = None
+        self.definitions = self._present
+        """The definition under which each state was measured; a loaded one may be older than its criterion's."""
         self.version = 0
         self._states: States | None = None
         self.held = False
@@ -74,6 +76,10 @@ class Ledger:
     def learns(self) -> frozenset[str]:
         """What calibration must fill."""
         return frozenset().union(*(criterion.learns for criterion in self.criteria))
+
+    @property
+    def _present(self) -> tuple[int, ...]:
+        return tuple(criterion.definition for criterion in self.criteria)
 
     @property
     def empty(self) -> bool:
@@ -111,12 +117,16 @@ class Ledger:
     def replace(self, states: States | None, *, held: bool, borrowed: bool = False) -> None:
         """Go on from other states, which whoever lent them will overwrite if they are ``borrowed``."""
         self._states, self.held, self._borrowed = states, held, borrowed
+        if states is None:
+            self.definitions = self._present
         self._broken = False
         self.version += 1
 
     def check(self, batch: Activations) -> None:
-        """Refuse a batch that lacks what a criterion needs."""
-        for criterion in self.criteria:
+        """Refuse a batch that lacks what a criterion needs, and states of an older definition, which cannot go on."""
+        for criterion, definition in zip(self.criteria, self.definitions, strict=True):
+            if definition < criterion.definition:
+                raise InputError(f"{criterion.name}: measured under definition {definition}: measure again")
             if criterion.learns:
                 criterion.require_fitted()
             for need in sorted(criterion.needs):
@@ -181,8 +191,13 @@ class Ledger:
                 if criterion.learns:
                     criterion.require_fitted()
             return dict.fromkeys(self.names, 0.0)
-        numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)])
-        return dict(zip(self.names, numbers.tolist(), strict=True))
+        numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)]).tolist()
+        for number, criterion, state in zip(numbers, self.criteria, self.states, strict=True):
+            if math.isnan(number):
+                raise InputError(
+                    f"{criterion.name} has no value: {criterion.undefined(state)}; restore a snapshot or measure again"
+                )
+        return dict(zip(self.names, numbers, strict=True))
 
     def beside(self) -> dict[str, dict[str, float]]:
         """Figures that stand beside the values, for criteria that have some."""
@@ -230,6 +245,12 @@ class Ledger:
             )
         if other.layout is None or other.empty:
             return
+        for name, ours, another in zip(self.names, self.definitions, other.definitions, strict=True):
+            if ours != another and not self.empty:
+                raise MismatchError(
+                    f"{name}: this coverage was measured under definition {ours}, the other under {another}: "
+                    "measure one of them again"
+                )
         self.layout = self.layout or other.layout
         self.layout.require_same(other.layout, "the other coverage")
         # A merged state may share parts with either side, for example a class only one of them has seen.
@@ -238,6 +259,7 @@ class Ledger:
         theirs = move(other.states, self.layout.device)
         if self.empty:
             self.replace(theirs, held=True)
+            self.definitions = other.definitions
             return
         merged = tuple(c.merge(a, b) for c, a, b in zip(self.criteria, self.states, theirs, strict=True))
         self.replace(merged, held=True)

@@ -11,6 +11,7 @@ import torch
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CalibrationError
+from neuralcov.core.folds import Folds
 from neuralcov.core.layout import Layout
 from neuralcov.core.moments import Moments, absorb_all, empty_moments
 from neuralcov.core.paths import Paths
@@ -19,7 +20,7 @@ from neuralcov.core.records import Record, fingerprint, move
 from neuralcov.core.sample import Sample
 from neuralcov.core.traces import Traces
 
-ACCUMULATORS = ("ranges", "moments", "sample", "traces", "paths")
+ACCUMULATORS = ("ranges", "moments", "sample", "traces", "paths", "folds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +28,9 @@ class Reference(Record):
     """The training data as criteria see it: only the accumulators that some criterion learns from.
 
     ``seen`` counts the inputs that take part, ``left_out`` those with NaN or infinite outputs. ``held_out`` are the
-    moments of training inputs kept apart, against which LVC's relative value is taken; ``None`` where none were.
+    moments of training inputs kept apart, against which LVC's relative value is taken, and ``held_out_sample`` some of
+    these inputs; ``None`` where none were. ``folds`` are those of the held-out inputs, or of the training inputs where
+    none were held out.
     """
 
     names: tuple[str, ...]
@@ -40,6 +43,8 @@ class Reference(Record):
     traces: Traces | None = None
     paths: tuple[Paths, ...] | None = None
     held_out: tuple[Moments, ...] | None = None
+    held_out_sample: Sample | None = None
+    folds: tuple[Folds, ...] | None = None
 
     @classmethod
     def empty(cls, layout: Layout, criteria: Sequence[Criterion[Any]]) -> Reference:
@@ -58,12 +63,13 @@ class Reference(Record):
             sample=Sample.empty(layout) if "sample" in learns else None,
             traces=_empty_traces(layout, criteria) if "traces" in learns else None,
             paths=tuple(Paths.empty(name, layout) for name in sorted(learns) if _kind(name) == "paths") or None,
+            folds=tuple(Folds.empty(name, layout) for name in sorted(learns) if _kind(name) == "folds") or None,
         )
 
     def find(self, name: str) -> Any:
         """The accumulator that a criterion ``learns`` by this name, or ``None``."""
-        if _kind(name) == "paths":
-            return next((paths for paths in self.paths or () if paths.name == name), None)
+        if _kind(name) in ("paths", "folds"):
+            return next((found for found in getattr(self, _kind(name)) or () if found.name == name), None)
         return getattr(self, name)
 
     def layout(self, device: torch.device | str = "cpu") -> Layout:
@@ -80,6 +86,7 @@ class Reference(Record):
             sample=None if self.sample is None else self.sample.observe(batch),
             traces=None if self.traces is None else self.traces.observe(batch),
             paths=None if self.paths is None else tuple(paths.observe(batch) for paths in self.paths),
+            folds=None if self.folds is None else tuple(folds.observe(batch) for folds in self.folds),
         )
 
     def finished(self, *, left_out: int = 0) -> Reference:
@@ -101,14 +108,27 @@ class Reference(Record):
 
     def hold_out(self, batch: Activations) -> Reference:
         """The reference with a batch of held-out training inputs taken in."""
-        held_out = self.held_out or empty_moments(batch.layout)
-        return replace(self, held_out=absorb_all(held_out, batch, donate=True))
+        held_out, sample, folds = self.held_out, self.held_out_sample, self.folds
+        if held_out is None:
+            held_out = empty_moments(batch.layout)
+            sample = None if self.sample is None else Sample.empty(batch.layout)
+            # Folds of the training data serve only where nothing is held out.
+            folds = None if folds is None else tuple(Folds.empty(some.name, batch.layout) for some in folds)
+        return replace(
+            self,
+            held_out=absorb_all(held_out, batch, donate=True),
+            held_out_sample=None if sample is None else sample.observe(batch),
+            folds=None if folds is None else tuple(some.observe(batch) for some in folds),
+        )
 
     def identity(self, learns: Set[str]) -> str:
         """SHA-256 of what a criterion that ``learns`` these accumulators was taught."""
-        parts = tuple(self.find(name) for kind in ACCUMULATORS for name in sorted(learns) if _kind(name) == kind)
-        extra = self.held_out if "moments" in learns else None
-        return fingerprint((self.names, self.widths, parts, extra))
+        taught = (self.find(name) for kind in ACCUMULATORS for name in sorted(learns) if _kind(name) == kind)
+        parts = tuple(part for part in taught if part is not None)
+        held_out: Any = self.held_out if "moments" in learns else None
+        if held_out is not None and self.held_out_sample is not None and "sample" in learns:
+            held_out = (held_out, self.held_out_sample)
+        return fingerprint((self.names, self.widths, parts, held_out))
 
 
 def _empty_traces(layout: Layout, criteria: Sequence[Criterion[Any]]) -> Traces:
