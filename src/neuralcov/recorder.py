@@ -129,6 +129,8 @@ class Recorder:
                 _write(before[index], home)
         recording.inputs.copy_(batch.inputs, non_blocking=True)
         recording.graph.replay()
+        # Other records around the tensors that were written: what is known about the old ones is no longer true.
+        self._homes = {index: replace(home) for index, home in self._homes.items()}
         after = tuple(
             self._homes[index] if index in self._homes else criterion.observe(state, seen, donate=not ledger.held)
             for index, (criterion, state) in enumerate(zip(self._criteria, before, strict=True))

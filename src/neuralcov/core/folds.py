@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Self
 
@@ -58,6 +59,17 @@ def union(folds: FoldMoments) -> tuple[Moments, ...]:
     return whole
 
 
-def without(whole: tuple[Moments, ...], part: tuple[Moments, ...]) -> tuple[Moments, ...]:
-    """Return the moments of all but one fold."""
-    return tuple(w.without(p) for w, p in zip(whole, part, strict=True))
+def leaving_out(folds: FoldMoments, base: tuple[Moments, ...] | None = None) -> Iterator[tuple[Moments, ...]]:
+    """Yield the moments of all folds but the first, all but the second, and so on, each joined with ``base``.
+
+    By merging alone, half and half: taking a fold away from the whole would lose what the others span to rounding where
+    that fold reaches far.
+    """
+    if len(folds) == 1:
+        if base is not None:
+            yield base
+        return
+    left, right = folds[: len(folds) // 2], folds[len(folds) // 2 :]
+    for part, other in ((left, right), (right, left)):
+        joined = union(other)
+        yield from leaving_out(part, joined if base is None else merge_all(base, joined))

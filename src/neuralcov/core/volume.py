@@ -67,7 +67,8 @@ class TrainingCovariance(Record, name="training-covariance"):
         factor, info = torch.linalg.cholesky_ex(torch.where(varies[:, None, None], covariance, identity))
         inverse = torch.linalg.solve_triangular(factor, identity, upper=False)
         inverse = torch.where((info == 0)[:, None, None], inverse, torch.nan)
-        return cls(mean, torch.where(varies[:, None, None], inverse, 0.0), varies)
+        # In rows as files hold it, so that a loaded one multiplies in the same order.
+        return cls(mean, torch.where(varies[:, None, None], inverse, 0.0).contiguous(), varies)
 
     @property
     def failed(self) -> Bool[Tensor, "layers"]:

@@ -58,7 +58,7 @@ class LVCLearnt(Record, name="lvc-learnt"):
         # Calibrations of schema 1 have no folds; theirs is the reference without correction.
         folds = reference.find(f"folds({groups})") if groups > 1 else None
         parts = (whole,) if folds is None else tuple(_whitened(training, part) for part in folds.moments)
-        volumes = Suites.of(parts).volumes()
+        volumes = Suites(parts).volumes
         learnt = cls(
             names=reference.names,
             training=training,
@@ -127,8 +127,8 @@ def _lengths(
     if sample is None:
         return training[0].mean.new_zeros(0)
     corrected = None if among is None else leaving_one_out(among)
-    lengths, present = Whitened.of(training, sample.stacks()).lengths(corrected)
-    return lengths[present]
+    inputs = Whitened.of(training, sample.stacks())
+    return inputs.lengths(corrected)[inputs.layers.expand(inputs.size) > 0]
 
 
 def _whitened(training: tuple[TrainingCovariance, ...], raw: tuple[Moments, ...]) -> tuple[Moments, ...]:

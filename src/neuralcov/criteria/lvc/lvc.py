@@ -32,7 +32,7 @@ from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.lvc import schema1
 from neuralcov.criteria.lvc.learnt import LVCLearnt
 from neuralcov.criteria.lvc.room import FAR, SLOTS, TOO_FAR, Room, kinds_of, places
-from neuralcov.criteria.lvc.suites import LVCState, suites_of, without_far
+from neuralcov.criteria.lvc.suites import LVCState, Suites, suites_of
 from neuralcov.criteria.lvc.whitened import Whitened
 
 
@@ -121,33 +121,30 @@ class LVC(Criterion[LVCState]):
 
     def observe(self, state: LVCState, batch: Activations, *, donate: bool = False) -> LVCState:
         """Take the batch into the folds its inputs belong to."""
-        counts = state.counts + batch.tally
-        excluded = (~self._whitened(batch).measurable & batch.finite).sum()
-        counts[TAKEN] -= excluded
-        counts[UNPLACED] += excluded
-        return self._take(state, self._whitened(batch), self._fold_of(batch), counts, donate=donate)
+        whitened, counts = self._whitened(batch), state.counts + batch.tally
+        if not whitened.short:
+            excluded = (~whitened.measurable & batch.finite).sum()
+            counts[TAKEN] -= excluded
+            counts[UNPLACED] += excluded
+        return self._take(state, whitened, self._fold_of(batch), counts, donate=donate)
 
     def _take(
         self, state: LVCState, batch: Whitened, fold_of: Tensor | None, counts: Tensor, *, donate: bool
     ) -> LVCState:
         learnt: LVCLearnt = self.require_fitted()
-        lengths, present = batch.lengths()
-        beyond = state.beyond + ((lengths > learnt.limit) & present & batch.measurable).sum()
-        # Where looking is free, masks are made only if they are needed.
-        everyone = batch.valid is None and batch.squares.device.type == "cpu" and bool(batch.measurable.all())
-        ordinary = None if everyone else batch.counted & batch.measurable[:, None]
-        rooms = state.rooms
+        beyond, ordinary, rooms = batch.lengths() > learnt.limit, batch.valid, state.rooms
         if not batch.short:
-            valid = batch.counted if ordinary is None else ordinary
+            beyond &= batch.measurable
+            valid = batch.counted & batch.measurable[:, None]
             met = torch.cat([room.met for room in rooms], dim=1)
             where = places(kinds_of(batch.squares, valid), valid, met)
             ordinary = where.ordinary
             folds = None if fold_of is None else fold_of[None]
-            parts = zip(batch.columns(), rooms, batch.rows, strict=True)
+            parts = zip(batch.columns, rooms, batch.rows, strict=True)
             rooms = tuple(where.columns(columns).filled(room, rows, folds) for columns, room, rows in parts)
         stacks = [
             _stack(rows, None if ordinary is None else ordinary[:, columns])
-            for columns, rows in zip(batch.columns(), batch.rows, strict=True)
+            for columns, rows in zip(batch.columns, batch.rows, strict=True)
         ]
         moments = tuple(
             tuple(
@@ -156,7 +153,7 @@ class LVC(Criterion[LVCState]):
             )
             for index, part in enumerate(state.folds)
         )
-        return LVCState(counts, state.widths, moments, rooms, beyond)
+        return LVCState(counts, state.widths, moments, rooms, state.beyond + beyond.sum())
 
     def merge(self, a: LVCState, b: LVCState) -> LVCState:
         """Moments and long rows of both suites, fold by fold."""
@@ -177,13 +174,13 @@ class LVC(Criterion[LVCState]):
     def value(self, state: LVCState) -> Float[Tensor, ""]:
         """Mean volume of the layers, in bits per neuron or relative to held-out training inputs."""
         learnt: LVCLearnt = self.require_fitted()
-        value = learnt.mean(suites_of(state).volumes())
+        value = learnt.mean(suites_of(state).volumes)
         return value / learnt.reference_volume if self.relative else value
 
     def by_layer(self, state: LVCState) -> Float[Tensor, "layers"]:
         """Volume of each layer, or its ratio to that layer's own reference; NaN for one constant in training."""
         learnt: LVCLearnt = self.require_fitted()
-        volumes = suites_of(state).volumes()
+        volumes = suites_of(state).volumes
         if self.relative:
             volumes = tuple(v / r for v, r in zip(volumes, learnt.reference_volumes, strict=True))
         shown = [torch.where(t.varies, v, torch.nan) for t, v in zip(learnt.training, volumes, strict=True)]
@@ -200,20 +197,21 @@ class LVC(Criterion[LVCState]):
         glance = Glance(torch.cat(full).any())
         changes = [suite.gain(rows) for suite, rows in zip(suites.whole, batch.rows, strict=True)]
         if fold_of is not None:
-            for group, rows in enumerate(batch.rows):
-                rest = torch.zeros_like(changes[group])
-                for index, part in enumerate(suites.left_out):
-                    rest += part[group].gain(rows).masked_fill((fold_of == index)[:, None], 0)
-                changes[group] = count * changes[group] - (count - 1) / count * rest
+            changes = [count * change for change in changes]
+            for fold, left in enumerate(suites.left_out()):
+                apart = (fold_of != fold)[:, None].double() * ((count - 1) / count)
+                for change, suite, rows in zip(changes, left, batch.rows, strict=True):
+                    change -= apart * suite.gain(rows)
         if not batch.short and not glance.surely_down():
             # One far input too many, and none of them counts in this layer any more.
-            emptied = zip(without_far(state).volumes(), suites.volumes(), strict=True)
+            emptied = zip(Suites(state.folds, state.rooms, far=False).volumes, suites.volumes, strict=True)
             for group, (fewer, now) in enumerate(emptied):
-                far = batch.squares[:, batch.columns()[group]] > FAR**2
+                far = batch.squares[:, batch.columns[group]] > FAR**2
                 changes[group] = torch.where(far & full[group], fewer - now, changes[group])
         change = torch.cat(changes, dim=1)
         change = change if batch.valid is None else change.masked_fill(~batch.valid, 0)
-        total = (change.sum(1) / learnt.varying).masked_fill(~batch.measurable, 0)
+        total = change.sum(1) / learnt.varying
+        total = total if batch.short else total.masked_fill(~batch.measurable, 0)
         return total / learnt.reference_volume if self.relative else total
 
     def admit(
@@ -244,8 +242,7 @@ class LVC(Criterion[LVCState]):
         if not math.isnan(learnt.expected):
             figures["expected beyond"] = learnt.expected
         if self.groups > 1:
-            parts = suites_of(state).left_out
-            left_out = torch.stack([learnt.mean([suite.volume for suite in part]) for part in parts])
+            left_out = torch.stack([learnt.mean(volumes) for volumes in suites_of(state).left_out_volumes])
             spread = (left_out - left_out.mean()).square().sum() * (self.groups - 1) / self.groups
             error = spread.sqrt() / (learnt.reference_volume if self.relative else 1.0)
             figures["standard error"] = float(error)
@@ -282,7 +279,7 @@ class LVC(Criterion[LVCState]):
     def undefined(self, state: LVCState) -> str:
         """Name the layers in which a factorisation failed."""
         learnt: LVCLearnt = self.require_fitted()
-        failed = in_execution_order(state.widths, suites_of(state).volumes()).isnan().tolist()
+        failed = in_execution_order(state.widths, suites_of(state).volumes).isnan().tolist()
         named = ", ".join(name for name, fails in zip(learnt.names, failed, strict=True) if fails)
         return f"the covariance of the inputs cannot be factorised in {named or 'any layer'}"
 

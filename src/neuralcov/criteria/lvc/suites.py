@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from neuralcov.core.criterion import State
-from neuralcov.core.folds import FoldMoments, union, without
+from neuralcov.core.folds import FoldMoments, leaving_out, union
 from neuralcov.core.moments import Moments
 from neuralcov.core.shapes import Float, Int
 from neuralcov.core.volume import Suite
@@ -30,37 +31,51 @@ class LVCState(State, name="lvc"):
 
 @dataclass(frozen=True, eq=False)
 class Suites:
-    """The suite of each group of layers, and what is left of it without each fold, where there are folds."""
+    """The suite of each group of layers, and what is left of it without each fold, where there are several.
 
-    whole: tuple[Suite, ...]
-    left_out: tuple[tuple[Suite, ...], ...] = ()
+    Without ``far`` no far row counts. Factors of the whole are kept, of the rest only their volumes: they would take as
+    much memory as the state once more for every fold.
+    """
 
-    @classmethod
-    def of(cls, folds: FoldMoments, rooms: tuple[Room, ...] = (), *, far: bool = True) -> Self:
-        """Build suites of moments by fold and of rows kept apart, the far ones among them only if ``far``."""
+    folds: FoldMoments
+    rooms: tuple[Room, ...] = ()
+    far: bool = True
 
-        def suites(moments: tuple[Moments, ...], fold: int | None = None) -> tuple[Suite, ...]:
-            if not rooms:
-                return tuple(Suite(m) for m in moments)
-            here = [room.here(far=far) for room in rooms]
-            if fold is not None:
-                here = [there & (room.folds != fold) for there, room in zip(here, rooms, strict=True)]
-            return tuple(Suite(m, room.rows, there) for m, room, there in zip(moments, rooms, here, strict=True))
+    @cached_property
+    def whole(self) -> tuple[Suite, ...]:
+        """The suites of all inputs."""
+        return self._suites(union(self.folds), None)
 
-        whole = union(folds)
-        if len(folds) == 1:
-            return cls(suites(whole))
-        left_out = tuple(suites(without(whole, part), fold) for fold, part in enumerate(folds))
-        return cls(suites(whole), left_out)
+    def left_out(self) -> Iterator[tuple[Suite, ...]]:
+        """Yield the suites of all inputs but those of each fold; none where there is one fold only."""
+        for fold, moments in enumerate(leaving_out(self.folds)):
+            yield self._suites(moments, fold)
 
+    @cached_property
+    def left_out_volumes(self) -> tuple[Volumes, ...]:
+        """The volumes without each fold; none where there is one fold only."""
+        return tuple(tuple(suite.volume for suite in suites) for suites in self.left_out())
+
+    @cached_property
     def volumes(self) -> Volumes:
-        """Return the volume of each layer by group, corrected by the jackknife where there are folds."""
+        """The volume of each layer by group, corrected by the jackknife where there are folds."""
         volumes = tuple(suite.volume for suite in self.whole)
-        count = len(self.left_out)
+        count = len(self.left_out_volumes)
         if not count:
             return volumes
-        means = [torch.stack([part[group].volume for part in self.left_out]).mean(0) for group in range(len(volumes))]
+        means = [torch.stack(parts).mean(0) for parts in zip(*self.left_out_volumes, strict=True)]
         return tuple(count * v - (count - 1) * m for v, m in zip(volumes, means, strict=True))
+
+    def _suites(self, moments: tuple[Moments, ...], fold: int | None) -> tuple[Suite, ...]:
+        rooms: Sequence[Room | None] = self.rooms or [None] * len(moments)
+        return tuple(self._suite(m, room, fold) for m, room in zip(moments, rooms, strict=True))
+
+    def _suite(self, moments: Moments, room: Room | None, fold: int | None) -> Suite:
+        # Where looking is free, a room without rows is passed by.
+        if room is None or (room.met.device.type == "cpu" and not room.met.any()):
+            return Suite(moments)
+        here = room.here(far=self.far)
+        return Suite(moments, room.rows, here if fold is None else here & (room.folds != fold))
 
 
 _kept: WeakKeyDictionary[LVCState, Suites] = WeakKeyDictionary()
@@ -69,10 +84,5 @@ _kept: WeakKeyDictionary[LVCState, Suites] = WeakKeyDictionary()
 def suites_of(state: LVCState) -> Suites:
     """Return a state's suites, the same ones for as long as the state lives, so that factors are computed once."""
     if state not in _kept:
-        _kept[state] = Suites.of(state.folds, state.rooms)
+        _kept[state] = Suites(state.folds, state.rooms)
     return _kept[state]
-
-
-def without_far(state: LVCState) -> Suites:
-    """Return a state's suites with no far row counting."""
-    return Suites.of(state.folds, state.rooms, far=False)

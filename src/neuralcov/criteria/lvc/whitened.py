@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Stack
 from neuralcov.core.moments import Moments
-from neuralcov.core.shapes import Bool, Float
+from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.core.volume import TrainingCovariance
 from neuralcov.criteria.lvc.room import STRETCHED, TOO_FAR
 
@@ -63,23 +64,26 @@ class Whitened:
 
     @cached_property
     def short(self) -> bool:
-        """Whether all rows are known to be ordinary ones. Looks only where looking is free."""
-        return not self.size or (self.squares.device.type == "cpu" and not bool((self.squares > STRETCHED**2).any()))
+        """Whether all rows are known to be ordinary ones, the usual case. Looks only where looking is free."""
+        return not self.size or (self.squares.device.type == "cpu" and bool((self.squares <= STRETCHED**2).all()))
 
-    def columns(self) -> list[slice]:
-        """Return where each group's layers stand among all."""
-        ends = torch.tensor([len(y) for y in self.rows]).cumsum(0).tolist()
-        return [slice(end - len(y), end) for end, y in zip(ends, self.rows, strict=True)]
+    @cached_property
+    def columns(self) -> tuple[slice, ...]:
+        """Where each group's layers stand among all."""
+        ends = itertools.accumulate(len(y) for y in self.rows)
+        return tuple(slice(end - len(y), end) for end, y in zip(ends, self.rows, strict=True))
 
-    def lengths(
-        self, corrected: Callable[[Tensor], Tensor] | None = None
-    ) -> tuple[Float[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        """Return each input's length, √(mean over its layers of ‖y‖²/m), and which inputs have any layer."""
+    @cached_property
+    def layers(self) -> Int[Tensor, "#batch"]:
+        """How many layers each input has that vary in training."""
+        return self.varies.sum()[None] if self.valid is None else (self.valid & self.varies).sum(1)
+
+    def lengths(self, corrected: Callable[[Tensor], Tensor] | None = None) -> Float[Tensor, "batch"]:
+        """Return each input's length, √(mean over its layers of ‖y‖²/m); 0 for one that has no layer."""
         squares = self.squares if corrected is None else corrected(self.squares)
-        there = self.varies.expand_as(squares) if self.valid is None else self.valid & self.varies
-        layers = there.sum(1)
-        total = squares.masked_fill(~there, 0).sum(1)
-        return (total / layers.clamp(min=1)).sqrt(), layers > 0
+        # Where a layer does not vary, everything is whitened to 0.
+        total = (squares if self.valid is None else squares.masked_fill(~self.valid, 0)).sum(1)
+        return (total / self.layers.clamp(min=1)).sqrt()
 
 
 def leaving_one_out(moments: Sequence[Moments]) -> Callable[[Tensor], Tensor]:
