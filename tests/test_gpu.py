@@ -8,7 +8,7 @@ from torch import nn
 
 import neuralcov as nc
 from neuralcov.testing import check_devices
-from neuralcov.testing.cases import calibrated, moved, random_batch
+from neuralcov.testing.cases import calibrated, moved, of_unknown_classes, random_batch, with_not_finite
 from tests.criteria.test_laws import CRITERIA
 from tests.tap.relevance_support import Residual, explain, images, seeded
 
@@ -83,8 +83,8 @@ EXPECTED = {
     "CC": {"observe": 1, "gain": 1},
     "SS": {"observe": 1, "gain": 1},
     "NLC": {"observe": 1, "gain": 1},
-    # For the classes; DSC also for the proof of what is nearest.
-    "LSC": {"observe": 1, "gain": 1},
+    # For the classes; DSC also for the proof of what is nearest, LSC for that of its sums.
+    "LSC": {"observe": 2, "gain": 2},
     "DSC": {"observe": 2, "gain": 2},
     "MDSC": {"observe": 1, "gain": 1},
     "NPC": {"observe": 1, "gain": 1},
@@ -168,6 +168,95 @@ def test_recorded_updates_give_the_same_numbers(batches):
         assert values == pytest.approx(expected, rel=1e-9)
     for name, values in plain[4].items():
         torch.testing.assert_close(recorded[4][name], values, rtol=1e-7, atol=1e-12)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
+@pytest.mark.parametrize("min_gain", [-0.5, 0.0, 0.05])
+def test_inputs_are_admitted_and_excluded_as_on_a_cpu(criterion, min_gain):
+    generator = torch.Generator().manual_seed(5)
+    training, suite, more = (random_batch(generator, [70, 5, 70], size, "smooth") for size in (200, 20, 30))
+    offered = nc.Activations.cat([more, with_not_finite(suite, every=3), of_unknown_classes(more.take(slice(0, 4)))])
+    found = []
+    for device in ("cpu", "cuda"):
+        fitted = calibrated(criterion, moved(training, device))
+        batch = moved(suite, device)
+        state = fitted.observe(fitted.init(batch.layout), batch)
+        admitted, after = fitted.admit(state, moved(offered, device), min_gain=min_gain)
+        found.append((admitted.tolist(), after.counts.tolist()))
+    assert found[0] == found[1]
+
+
+class Stops(nc.TKNP):
+    """Breaks off at the third batch, after a recording has overwritten the other criterion's state."""
+
+    seen = 0
+
+    def observe(self, state, batch, *, donate=False):
+        Stops.seen += 1
+        if Stops.seen == 3:
+            raise KeyboardInterrupt
+        return super().observe(state, batch, donate=donate)
+
+
+def test_an_interrupted_recording_leaves_no_state_that_looks_right():
+    images = torch.randn(40, 3, 12, 12, generator=torch.Generator().manual_seed(1)).cuda()
+    coverage = nc.Coverage(small_network(), [nc.NLC(rule="all"), Stops(2)], cuda_graph=True)
+    with coverage.tap():
+        coverage.update(images[:8])
+        coverage.update(images[8:16])
+        kept, values = coverage.snapshot(), coverage.values()
+        with pytest.raises(KeyboardInterrupt):
+            coverage.update(images[16:24])
+        # The snapshot was copied out of the graph's tensors, and the coverage went on from that copy.
+        assert coverage.values() == values
+        coverage.update(images[16:24])
+        Stops.seen = 2
+        with pytest.raises(KeyboardInterrupt):
+            coverage.update(images[24:32])
+        with pytest.raises(nc.NeuralcovError, match="an update was interrupted"):
+            coverage.values()
+        coverage.restore(kept)
+        assert coverage.values() == values
+
+
+def test_recorded_values_follow_every_update():
+    images = torch.randn(104, 3, 12, 12, generator=torch.Generator().manual_seed(1)).cuda()
+    found = []
+    for recorded in (False, True):
+        coverage = nc.Coverage(small_network(), [nc.LVC(), nc.NLC()], cuda_graph=recorded)
+        with warnings.catch_warnings(), coverage.tap():
+            warnings.simplefilter("ignore", nc.CoverageWarning)
+            coverage.calibrate(images[:64].split(16))
+            values = []
+            for part in images[64:].split(8):
+                coverage.update(part)
+                values.append(coverage.values())
+        found.append(values)
+    for plain, recorded_values in zip(*found, strict=True):
+        assert recorded_values == pytest.approx(plain, rel=1e-9)
+
+
+def test_what_a_recording_overwrites_is_copied_before_it_is_kept():
+    images = torch.randn(64, 3, 12, 12, generator=torch.Generator().manual_seed(1)).cuda()
+    coverage = nc.Coverage(small_network(), [nc.NLC(), nc.NLC(rule="all"), nc.NC(), nc.TKNP(2)], cuda_graph=True)
+    with coverage.tap():
+        for start in (0, 8, 16):
+            coverage.update(images[start : start + 8])
+        for keep in (lambda: coverage.snapshot(), lambda: coverage + 0):
+            values, kept = coverage.values(), keep()
+            for action in (
+                lambda: coverage.admit(images[:8], min_gain=1e9),
+                lambda: coverage.admit(images[24:32], min_gain=-1e9),
+                lambda: coverage.propose(images[32:40]).commit(),
+                lambda: coverage.update(images[40:48]),
+            ):
+                action()
+                coverage.update(images[48:56] * 9)
+                again = kept if isinstance(kept, nc.Coverage) else None
+                if again is None:
+                    coverage.restore(kept)
+                    again = coverage
+                assert again.values() == values
 
 
 def test_what_cannot_be_recorded_is_said():

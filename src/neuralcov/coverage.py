@@ -23,8 +23,10 @@ from neuralcov.core.errors import (
     MismatchError,
     StateFileError,
 )
+from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
-from neuralcov.core.ledger import AnyCriterion, Finding, LayerRow, Ledger, States
+from neuralcov.core.ledger import AnyCriterion, Finding, LayerRow, Ledger, SharedStates
+from neuralcov.core.ownership import Shared
 from neuralcov.core.reference import Reference
 from neuralcov.progress import tracked
 from neuralcov.proposal import Proposal
@@ -37,8 +39,22 @@ from neuralcov.store import (
     save_coverage,
     save_reference,
 )
-from neuralcov.tap import Batch, LayerChoice, Tap, unpack_batch
-from neuralcov.tap.inputs import as_labels
+from neuralcov.tap import Batch, LayerChoice, Tap, Unmeasured, unpack_batch
+from neuralcov.tap.inputs import (
+    Lengths,
+    Unpack,
+    as_labels,
+    requires_two_inputs,
+    unused_part,
+    usable_labels,
+    with_lengths,
+)
+from neuralcov.tap.known_rows import require_same_rows
+from neuralcov.tap.rows import Rows
+from neuralcov.tap.signatures import form_of
+
+# In place of a criterion's name, in findings about layers that were left out.
+_LAYERS = "layers"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +64,7 @@ class Snapshot:
     names: tuple[str, ...]
     identities: Mapping[str, str | None]
     layout: Layout | None
-    states: States | None
+    states: SharedStates | None
     definitions: tuple[int, ...]
 
 
@@ -63,7 +79,10 @@ class Coverage:
         batch_axis: the axis of the first input that is the batch.
         device: where inputs go; by default where the model is.
         mode: ``"eval"``, or ``"keep"`` to leave dropout and the like as they are.
-        unpack: from what a loader yields to ``(inputs, labels)``.
+        unpack: from what a loader yields to ``(inputs, labels)``, or to ``(inputs, labels, batch)`` where tensors
+            disagree: batch is the number of inputs, or the name of the tensor with one row per input.
+        rows: from a layer's name and its output to the input that each row of axis 0 belongs to, -1 for none, for
+            layers whose rows do not follow the batch (experts); ``None`` leaves a layer to what :meth:`probe` finds.
         steps: time steps of recurrent layers; by default those of the first batch.
         cuda_graph: record updates as CUDA graphs, one per shape of input, and replay them: much faster at small
             batches. For a model on one GPU whose forward pass does the same for every input of a shape; what it
@@ -88,19 +107,22 @@ class Coverage:
         batch_axis: int = 0,
         device: torch.device | str | None = None,
         mode: str = "eval",
-        unpack: Callable[[Any], tuple[Any, Any]] | None = None,
+        unpack: Unpack | None = None,
+        rows: Rows | None = None,
         steps: int | None = None,
         cuda_graph: bool = False,
     ) -> None:
         self._ledger = Ledger(criteria)
         self._tap: Tap | None = Tap(
-            model, layers, predict=predict, batch_axis=batch_axis, device=device, mode=mode, steps=steps
+            model, layers, predict=predict, batch_axis=batch_axis, device=device, mode=mode, steps=steps, rows=rows
         )
         self._recorder = Recorder(self._tap, self._ledger) if cuda_graph else None
         self._unpack = unpack
+        self._loaded_rows: Mapping[str, Any] | None = None
         self._reference: Reference | None = None
         self._identities: dict[str, str | None] | None = None
         self._warned: set[str] = set()
+        self._unmeasured: tuple[Layout | None, Unmeasured] | None = None
 
     @classmethod
     def of_layers(
@@ -124,9 +146,11 @@ class Coverage:
         coverage._tap = None
         coverage._recorder = None
         coverage._unpack = None
+        coverage._loaded_rows = None
         coverage._reference = None
         coverage._identities = None
         coverage._warned = set()
+        coverage._unmeasured = None
         return coverage
 
     def __repr__(self) -> str:
@@ -172,6 +196,18 @@ class Coverage:
                     stack.enter_context(part.open())
             yield
 
+    def probe(self, inputs: Any) -> None:
+        """Find out which rows of each layer's output belong to which input; nothing is observed.
+
+        The first batch of two or more inputs does the same by itself.
+
+        Args:
+            inputs: two or more, as for :meth:`update`.
+        """
+        if self._tap is None:
+            raise InputError("this coverage has no model to run inputs through")
+        self._tap.probe(Batch(inputs))
+
     def calibrate(
         self,
         data: Iterable[Any] | AnyPath | None = None,
@@ -180,6 +216,7 @@ class Coverage:
         labels: Any = None,
         predictions: Any = None,
         held_out: Iterable[Any] | None = None,
+        lengths: Lengths | None = None,
         progress: bool | None = None,
     ) -> None:
         """Learn from training data, in one pass for all criteria; coverage is empty afterwards.
@@ -190,6 +227,8 @@ class Coverage:
             labels: with a single mapping of activations.
             predictions: with a single mapping of activations.
             held_out: training inputs (or activations) kept out of ``data``, the unit of ``LVC(relative=True)``.
+            lengths: where inputs are padded, from what the loader yields to one length per input, or the key under
+                which its mappings hold the lengths.
             progress: show a bar; by default only in a terminal.
         """
         if self.inputs:
@@ -205,10 +244,12 @@ class Coverage:
                 raise InputError("held_out= goes with training data; a saved calibration has what was held out then")
             self._fit(self._read_calibration(data))
             return
+        if lengths is not None and activations is not None:
+            raise InputError("lengths= goes with a loader; activations are averaged over tokens already")
         reference: Reference | None = None
         not_finite: Tensor | int = 0
-        with self.tap():
-            for batch in self._batches(data, activations, labels, predictions, "calibrating", progress):
+        with self._first(), self.tap():
+            for batch in self._batches(data, activations, labels, predictions, lengths, "calibrating", progress):
                 reference = (reference or Reference.empty(batch.layout, self.criteria)).observe(batch)
                 not_finite = not_finite + batch.tally[NOT_FINITE]
             if reference is None or reference.seen == 0:
@@ -216,21 +257,28 @@ class Coverage:
             if held_out is not None:
                 bare = self._tap is None or isinstance(held_out, (Mapping, Activations))
                 data, activations = (None, held_out) if bare else (held_out, None)
-                for batch in self._batches(data, activations, None, None, "holding out", progress):
+                for batch in self._batches(data, activations, None, None, lengths, "holding out", progress):
                     reference = reference.hold_out(batch)
         self._fit(reference.finished(left_out=int(not_finite)))
-        self._warn()
+        self._warn(of_outputs=True)
 
-    def assess(self, data: Iterable[Any], *, progress: bool | None = None) -> None:
-        """Update with every batch of a loader; one forward pass feeds all criteria."""
+    def assess(self, data: Iterable[Any], *, lengths: Lengths | None = None, progress: bool | None = None) -> None:
+        """Update with every batch of a loader; one forward pass feeds all criteria.
+
+        Args:
+            data: a loader of batches.
+            lengths: where inputs are padded, from what the loader yields to one length per input, or the key under
+                which its mappings hold the lengths.
+            progress: show a bar; by default only in a terminal.
+        """
         seen = False
-        with self.tap():
-            for batch in self._inputs(data, "assessing", progress):
+        with self._first(), self.tap():
+            for batch in self._inputs(data, lengths, "assessing", progress):
                 self._take(batch)
                 seen = True
         if not seen:
             raise InputError("the data gave no batch: nothing was assessed")
-        self._warn()
+        self._warn(of_outputs=True)
 
     def update(
         self,
@@ -245,15 +293,16 @@ class Coverage:
 
         Args:
             inputs: a tensor, a tuple of inputs or a mapping of keyword inputs.
-            labels: one class per input, where known.
+            labels: one class per input, where known; targets of any other form are not used.
             activations: in place of inputs, ``{layer: (batch, neurons)}``.
             predictions: with activations, one predicted class per input.
             lengths: time steps of each input, where shorter ones are padded.
         """
-        if self._recorder is not None and activations is None and predictions is None and lengths is None:
-            self._take(Batch(inputs, as_labels(labels)))
-        else:
-            self._ledger.observe(self._batch(inputs, labels, activations, predictions, lengths))
+        with self._first():
+            if self._recorder is not None and activations is None and predictions is None and lengths is None:
+                self._take(Batch(inputs, self._labels(labels)))
+            else:
+                self._ledger.observe(self._batch(inputs, labels, activations, predictions, lengths))
 
     def gain(
         self,
@@ -265,7 +314,8 @@ class Coverage:
         lengths: Any = None,
     ) -> dict[str, Tensor]:
         """By criterion, how far each input alone would move the value. Nothing changes."""
-        return self._ledger.gain(self._batch(inputs, labels, activations, predictions, lengths))
+        with self._first():
+            return self._ledger.gain(self._batch(inputs, labels, activations, predictions, lengths))
 
     def scores(
         self,
@@ -277,10 +327,8 @@ class Coverage:
         lengths: Any = None,
     ) -> dict[str, Tensor]:
         """By criterion, the surprise of each input, for the criteria that have one."""
-        batch = self._batch(inputs, labels, activations, predictions, lengths)
-        self._ledger.check(batch)
-        scores = {criterion.name: criterion.score(batch) for criterion in self.criteria}
-        return {name: score for name, score in scores.items() if score is not None}
+        with self._first():
+            return self._ledger.scores(self._batch(inputs, labels, activations, predictions, lengths))
 
     def propose(
         self,
@@ -292,8 +340,9 @@ class Coverage:
         lengths: Any = None,
     ) -> Proposal:
         """The gain of each input, with the chance to commit some of them without running the model again."""
-        batch = self._batch(inputs, labels, activations, predictions, lengths)
-        return Proposal(self._ledger, batch, self._ledger.gain(batch))
+        with self._first():
+            batch = self._batch(inputs, labels, activations, predictions, lengths)
+            return Proposal(self._ledger, batch, self._ledger.gain(batch))
 
     def admit(
         self,
@@ -318,8 +367,9 @@ class Coverage:
         Returns:
             Which inputs were taken, ``(batch,)``.
         """
-        batch = self._batch(inputs, labels, activations, predictions, lengths)
-        return self._ledger.admit(batch, min_gain=min_gain)
+        with self._first():
+            batch = self._batch(inputs, labels, activations, predictions, lengths)
+            return self._ledger.admit(batch, min_gain=min_gain)
 
     def run(
         self, inputs: Any, labels: Any = None, *, lengths: Any = None, predictions: bool = True
@@ -337,7 +387,7 @@ class Coverage:
         """
         if self._tap is None:
             raise InputError("this coverage has no model to run inputs through")
-        return self._tapped(Batch(inputs, as_labels(labels)), lengths, predictions=predictions)
+        return self._tapped(Batch(inputs, self._labels(labels)), lengths, predictions=predictions)
 
     # Results
 
@@ -356,18 +406,34 @@ class Coverage:
 
     def findings(self) -> tuple[Finding, ...]:
         """What was left out of the measurement, and what to bear in mind when reading it."""
+        found = []
         left_out = 0 if self._reference is None else self._reference.left_out
-        said = f"{left_out} training inputs with NaN or infinite outputs were left out"
-        return (*([Finding("calibration", said, left_out)] if left_out else []), *self._ledger.findings())
+        unread = "" if self._tap is None else self._tap.known_rows.sentence
+        if unread:
+            found.append(Finding(_LAYERS, unread))
+        if left_out:
+            said = f"{left_out} training inputs with NaN or infinite outputs were left out"
+            found.append(Finding("calibration", said, left_out))
+        unmeasured = None if self.layout is None else self.unmeasured()
+        if unmeasured is not None and unmeasured.noteworthy:
+            found.append(Finding(_LAYERS, str(unmeasured)))
+        of_tap = () if self._tap is None else self._tap.findings()
+        return (*found, *of_tap, *self._ledger.findings())
+
+    def unmeasured(self) -> Unmeasured | None:
+        """The share of the model's parameters that belong to no measured layer; ``None`` without a model."""
+        if self._tap is None:
+            return None
+        if self._unmeasured is None or self._unmeasured[0] is not self.layout:
+            self._unmeasured = (self.layout, self._tap.unmeasured(self.layout))
+        return self._unmeasured[1]
 
     # States
 
     def snapshot(self) -> Snapshot:
         """The present state, to return to with :meth:`restore`."""
-        self._ledger.hold()
-        states = None if self._ledger.empty else self._ledger.states
         ledger = self._ledger
-        return Snapshot(ledger.names, self.calibration_ids(), ledger.layout, states, ledger.definitions)
+        return Snapshot(ledger.names, self.calibration_ids(), ledger.layout, ledger.share(), ledger.definitions)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a snapshot of this coverage or one like it."""
@@ -376,22 +442,37 @@ class Coverage:
         self._require_same(snapshot.names, snapshot.identities, "the snapshot")
         if self._ledger.layout is not None and snapshot.layout is not None:
             self._ledger.layout.require_same(snapshot.layout, "the snapshot")
-        self._ledger.replace(snapshot.states, held=True)
+        self._ledger.adopt(snapshot.states)
         self._ledger.definitions = snapshot.definitions
 
     def reset(self) -> None:
         """Empty the coverage and keep the calibration."""
-        self._ledger.replace(None, held=False)
+        self._ledger.adopt(None)
         self._warned.clear()
 
     def merge(self, other: Coverage) -> None:
         """Take in what another coverage of the same model, criteria and calibration has seen."""
         self._require_same(other._ledger.names, other.calibration_ids(), "the other coverage")
+        require_same_rows(self._found_rows(), other._found_rows(), "the other coverage")
         self._ledger.merge(other._ledger)
+
+    def fork(self) -> Self:
+        """Copy this coverage: the same model, options, calibration and state, and from here on independent."""
+        twin = type(self).__new__(type(self))
+        # All attributes first, so that options which come to be later are kept too; then what must not be shared.
+        vars(twin).update(vars(self))
+        twin._ledger = self._ledger.fork()
+        twin._tap = None if self._tap is None else self._tap.fork()
+        twin._recorder = None if self._recorder is None or twin._tap is None else Recorder(twin._tap, twin._ledger)
+        twin._warned = set(self._warned)
+        return twin
+
+    def __copy__(self) -> Self:
+        return self.fork()
 
     def __add__(self, other: Coverage | int) -> Coverage:
         """A new coverage of both, so that ``sum(coverages)`` works."""
-        total = self._copy()
+        total = self.fork()
         if isinstance(other, Coverage):
             total.merge(other)
         elif other != 0:
@@ -408,7 +489,13 @@ class Coverage:
         modules = None if self._tap is None else tuple(self._tap.chosen)
         ledger, layout = self._ledger, self._ledger.layout
         content = StoredCoverage(
-            layout, modules, self.criteria, ledger.states, self.calibration_ids(), ledger.definitions
+            layout,
+            modules,
+            self.criteria,
+            ledger.states,
+            self.calibration_ids(),
+            ledger.definitions,
+            self._found_rows(),
         )
         save_coverage(path, content)
 
@@ -443,14 +530,17 @@ class Coverage:
             raise MismatchError(f"{path} holds {held}, expected {wanted}")
         if model is None:
             coverage = cls._without_model(content.criteria)
+            coverage._loaded_rows = content.rows
         else:
             chosen = list(content.modules if content.modules is not None else content.layout)
             coverage = cls(model, content.criteria, layers=chosen, device=device, **options)
             assert coverage._tap is not None
             content.layout.require_modules(coverage._tap.widths(), str(path))
             coverage._tap.expect(content.layout)
+            if content.rows is not None:
+                coverage._tap.known_rows.expect(content.rows)
         coverage._ledger.layout = content.layout
-        coverage._ledger.replace(content.states, held=False)
+        coverage._ledger.adopt(tuple(Shared(state) for state in content.states))
         coverage._ledger.definitions = content.definitions
         coverage._identities = dict(content.identities)
         if calibration is not None:
@@ -478,6 +568,10 @@ class Coverage:
 
     # Inside
 
+    def _found_rows(self) -> Mapping[str, Any] | None:
+        """The order of every layer's rows, as files keep it."""
+        return self._loaded_rows if self._tap is None else self._tap.known_rows.to_json()
+
     def _batch(self, inputs: Any, labels: Any, activations: Any, predictions: Any, lengths: Any) -> Activations:
         """One batch from whatever the user gave, arranged as the layout says."""
         if (inputs is None) == (activations is None):
@@ -489,7 +583,24 @@ class Coverage:
             raise InputError("this coverage has no model to run inputs through: pass activations=")
         if predictions is not None:
             raise InputError("predictions= goes with activations=; with inputs the model predicts")
-        return self._run(Batch(inputs, as_labels(labels)), lengths)
+        return self._run(Batch(inputs, self._labels(labels)), lengths)
+
+    def _labels(self, labels: Any) -> Tensor | None:
+        """Labels as criteria use them; what cannot be used is refused where a criterion needs it."""
+        return as_labels(labels) if "labels" in self._ledger.needs else usable_labels(labels)
+
+    @contextmanager
+    def _first(self) -> Iterator[None]:
+        """Within, a first batch that raises leaves open what it would have settled: layers and time steps."""
+        unsettled = self._ledger.layout is None
+        try:
+            yield
+        except BaseException:
+            if unsettled and self._ledger.empty:
+                self._ledger.layout = None
+                if self._tap is not None:
+                    self._tap.forget_steps()
+            raise
 
     def _take(self, batch: Batch) -> None:
         """Observe a batch of inputs, by a recording where there is one for it."""
@@ -514,7 +625,14 @@ class Coverage:
         return arranged(batch, self._ledger.layout)
 
     def _batches(
-        self, data: Any, activations: Any, labels: Any, predictions: Any, title: str, progress: bool | None
+        self,
+        data: Any,
+        activations: Any,
+        labels: Any,
+        predictions: Any,
+        lengths: Lengths | None,
+        title: str,
+        progress: bool | None,
     ) -> Iterator[Activations]:
         """Every batch of a loader, or of bare activations."""
         if (data is None) == (activations is None):
@@ -525,24 +643,31 @@ class Coverage:
             for item in tracked(activations, title, progress):
                 yield self._batch(None, None, item, None, None)
         else:
-            for batch in self._inputs(data, title, progress):
+            for batch in self._inputs(data, lengths, title, progress):
                 yield self._run(batch)
 
-    def _inputs(self, data: Any, title: str, progress: bool | None) -> Iterator[Batch]:
+    def _inputs(self, data: Any, lengths: Lengths | None, title: str, progress: bool | None) -> Iterator[Batch]:
         """Every batch of a loader, taken apart."""
         if isinstance(data, (Tensor, Mapping)) or not isinstance(data, Iterable):
             raise InputError(f"data of type {type(data).__name__}: expected a loader that yields batches")
         if self._tap is None:
             raise InputError("this coverage has no model to run inputs through: pass activations=")
+        form, two_inputs = form_of(self._tap.model), requires_two_inputs(self._tap.model)
         for item in tracked(data, title, progress):
-            yield unpack_batch(item, self._tap.batch_axis, self._unpack)
+            batch = unpack_batch(item, self._unpack, two_inputs=two_inputs, read_labels=self._labels)
+            unused = unused_part(item, batch, form) if self._unpack is None else None
+            if unused is not None and "unused" not in self._warned:
+                self._warned.add("unused")
+                warnings.warn(unused, CoverageWarning, stacklevel=2)
+            yield batch if lengths is None else with_lengths(batch, item, lengths, form)
 
+    @ordinary_tensors
     def _fit(self, reference: Reference) -> None:
         """Teach every criterion, and start from empty coverage."""
         self._ledger.criteria = tuple(
             criterion.calibrate(reference) if criterion.learns else criterion for criterion in self.criteria
         )
-        self._ledger.replace(None, held=False)
+        self._ledger.adopt(None)
         self._reference, self._identities = reference, None
 
     def _read_calibration(self, path: AnyPath) -> Reference:
@@ -569,9 +694,9 @@ class Coverage:
             if criterion.learns:
                 theirs = reference.identity(criterion.learns)
                 _refuse_other_calibration(criterion.name, self.calibration_ids()[criterion.name], theirs, path)
-        kept, definitions = self._ledger.states, self._ledger.definitions
+        kept, definitions = self._ledger.share(), self._ledger.definitions
         self._fit(reference)
-        self._ledger.replace(kept, held=False)
+        self._ledger.adopt(kept)
         self._ledger.definitions = definitions
 
     def _require_same(self, names: tuple[str, ...], identities: Mapping[str, str | None], what: str) -> None:
@@ -582,20 +707,13 @@ class Coverage:
         for name, identity in self.calibration_ids().items():
             _refuse_other_calibration(name, identity, identities[name], what)
 
-    def _copy(self) -> Coverage:
-        twin = self._without_model(self.criteria)
-        twin._tap, twin._unpack = self._tap, self._unpack
-        twin._reference, twin._identities = self._reference, self.calibration_ids()
-        twin._ledger.layout = self._ledger.layout
-        if not self._ledger.empty:
-            self._ledger.hold()
-            twin._ledger.replace(self._ledger.states, held=True)
-            twin._ledger.definitions = self._ledger.definitions
-        return twin
-
-    def _warn(self) -> None:
-        """Say every finding once."""
-        for finding in self.findings():
+    def _warn(self, *, of_outputs: bool = False) -> None:
+        """Say every finding once; what outputs look like only once a whole data set was seen."""
+        of_tap = self._tap.output_findings() if of_outputs and self._tap is not None else ()
+        said = "" if self._tap is None else self._tap.known_rows.sentence
+        for finding in (*of_tap, *self.findings()):
+            if finding.sentence == said:
+                continue  # when it was found
             key = f"{finding.criterion}: {finding.sentence.lstrip('0123456789')}"
             if key not in self._warned:
                 self._warned.add(key)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError, StaleProposalError
+from neuralcov.core.guards import in_turn
 from neuralcov.core.ledger import Ledger
 
 
@@ -20,10 +21,11 @@ class Proposal:
 
     def __init__(self, ledger: Ledger, batch: Activations, gain: dict[str, Tensor]) -> None:
         self.gain = gain
-        self._ledger = ledger
+        self._ledger, self.turn = ledger, ledger.turn
         self._batch = batch
         self._version = ledger.version
 
+    @in_turn
     def commit(self, keep: Any = None) -> None:
         """Observe the kept inputs one by one, in order; all by default.
 

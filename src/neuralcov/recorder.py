@@ -13,7 +13,9 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.arrays import arranged
 from neuralcov.core.errors import InputError
-from neuralcov.core.ledger import AnyCriterion, Ledger, States
+from neuralcov.core.guards import in_turn
+from neuralcov.core.ledger import AnyCriterion, Ledger
+from neuralcov.core.ownership import GraphOwned
 from neuralcov.core.records import flatten, map_tensors
 from neuralcov.tap import Batch, Tap
 
@@ -35,12 +37,12 @@ class Recorder:
 
     A recording holds the forward pass, the reduction to neurons, and the observation by every criterion whose state
     has a fixed size; the other criteria observe afterwards, in the ordinary way. States with recordings live in fixed
-    tensors (``homes``), which the ledger borrows: it copies them before anybody keeps them. Recordings live as long as
-    the hooks do, for one block, within which the model's tensors stay where they are.
+    tensors (``homes``), which the ledger holds as graph-owned: it copies them before anybody keeps them. Recordings
+    live as long as the hooks do, for one block, within which the model's tensors stay where they are.
     """
 
     def __init__(self, tap: Tap, ledger: Ledger) -> None:
-        self._tap, self._ledger = tap, ledger
+        self._tap, self._ledger, self.turn = tap, ledger, ledger.turn
         self._depth = 0
         self._forget()
 
@@ -54,14 +56,17 @@ class Recorder:
     @contextmanager
     def open(self) -> Iterator[None]:
         """One block."""
-        self._depth += 1
+        with self.turn:
+            self._depth += 1
         try:
             yield
         finally:
-            self._depth -= 1
-            if not self._depth:
-                self._forget()
+            with self.turn:
+                self._depth -= 1
+                if not self._depth:
+                    self._forget()
 
+    @in_turn
     def update(self, batch: Batch) -> bool:
         """Take a batch in, if it can be done by a recording; say whether it was."""
         if not self._suits(batch):
@@ -85,6 +90,9 @@ class Recorder:
         """Whether a batch is of the plain kind that is recorded: one tensor, for a model on one GPU, within a block."""
         ledger = self._ledger
         if not self._depth or not isinstance(batch.inputs, Tensor) or "relevance" in ledger.needs:
+            return False
+        if self._tap.spread or batch.lengths is not None:
+            # What ranks tell each other is not recorded, nor what depends on lengths.
             return False
         if batch.inputs.shape[self._tap.batch_axis] == 0:
             return False
@@ -123,22 +131,25 @@ class Recorder:
         # Another object than the recorded one, which remembers what was computed for the batch it was made with.
         seen = replace(outputs, labels=None if batch.labels is None else batch.labels.to(outputs.device))
         ledger.check(seen)
-        before = ledger.states
+        before = ledger.holdings
         for index, home in self._homes.items():
-            if before[index] is not home:
-                _write(before[index], home)
+            held = before[index]
+            if not (isinstance(held, GraphOwned) and held.home is home):
+                _write(held.state, home)
         recording.inputs.copy_(batch.inputs, non_blocking=True)
+        for index in self._homes:
+            # From here on a home no longer has the state before, whatever interrupts the rest.
+            if isinstance(before[index], GraphOwned):
+                before[index].give_up()
         recording.graph.replay()
-        # Other records around the tensors that were written: what is known about the old ones is no longer true.
-        self._homes = {index: replace(home) for index, home in self._homes.items()}
         after = tuple(
-            self._homes[index] if index in self._homes else criterion.observe(state, seen, donate=not ledger.held)
-            for index, (criterion, state) in enumerate(zip(self._criteria, before, strict=True))
+            GraphOwned(self._homes[index]) if index in self._homes else holding.observe(criterion, seen)
+            for index, (criterion, holding) in enumerate(zip(self._criteria, before, strict=True))
         )
-        ledger.replace(after, held=False, borrowed=True)
+        ledger.advance(after)
 
 
-def _write(state: States | Any, home: Any) -> None:
+def _write(state: Any, home: Any) -> None:
     """Copy a state into the tensors of another of the same shape."""
     source: dict[str, Tensor] = {}
     target: dict[str, Tensor] = {}

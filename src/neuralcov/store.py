@@ -13,6 +13,7 @@ from torch import Tensor
 from neuralcov.core import files
 from neuralcov.core.criterion import State, criterion_class
 from neuralcov.core.errors import NeuralcovError, StateFileError
+from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.ledger import AnyCriterion, States
 from neuralcov.core.records import flatten, unflatten
@@ -25,7 +26,8 @@ AnyPath = str | os.PathLike[str]
 class StoredCoverage:
     """The content of a state file.
 
-    ``modules`` are the names of the chosen modules, ``None`` for a coverage without a model.
+    ``modules`` are the names of the chosen modules, ``None`` for a coverage without a model. ``rows`` say which rows of
+    each layer's output belong to which input, ``None`` where that was never found out.
     """
 
     layout: Layout
@@ -34,6 +36,7 @@ class StoredCoverage:
     states: States
     identities: Mapping[str, str | None]
     definitions: tuple[int, ...]
+    rows: Mapping[str, Any] | None = None
 
 
 def save_coverage(path: AnyPath, content: StoredCoverage) -> None:
@@ -52,10 +55,13 @@ def save_coverage(path: AnyPath, content: StoredCoverage) -> None:
             zip(content.criteria, content.states, content.definitions, strict=True)
         )
     ]
-    header = {"layout": content.layout.to_json(), "modules": content.modules, "criteria": entries}
+    header: dict[str, Any] = {"layout": content.layout.to_json(), "modules": content.modules, "criteria": entries}
+    if content.rows is not None:
+        header["rows"] = content.rows
     files.write(path, "coverage", header, tensors)
 
 
+@ordinary_tensors
 def load_coverage(path: AnyPath, device: torch.device) -> StoredCoverage:
     """Read a state file."""
     header, mapped = files.read(path, "coverage")
@@ -74,6 +80,7 @@ def load_coverage(path: AnyPath, device: torch.device) -> StoredCoverage:
                 for criterion, entry in zip(criteria, header["criteria"], strict=True)
             },
             definitions=tuple(int(entry.get("definition", 1)) for entry in header["criteria"]),
+            rows=header.get("rows"),
         )
     except NeuralcovError:
         raise
@@ -87,6 +94,7 @@ def save_reference(path: AnyPath, reference: Reference) -> None:
     files.write(path, "calibration", {"reference": flatten(reference, "reference", tensors)}, tensors)
 
 
+@ordinary_tensors
 def load_reference(path: AnyPath, device: torch.device) -> Reference:
     """Read a calibration file."""
     header, tensors = files.read(path, "calibration")

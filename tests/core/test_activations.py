@@ -68,6 +68,11 @@ def test_the_largest_numbers_are_finite():
     assert nc_finite(one.layers) == [True, True, False, True]
 
 
+def test_float64_beyond_float32_is_finite_as_long_as_sums_of_its_squares_are():
+    rows = torch.tensor([[1e60, -1e60], [1e139, 0.0], [1e141, 0.0], [0.0, -1e300]], dtype=torch.float64)
+    assert Activations({"a": rows}).finite.tolist() == [True, True, False, False]
+
+
 def nc_finite(layers):
     return Activations(layers).finite.tolist()
 

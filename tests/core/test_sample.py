@@ -22,6 +22,13 @@ def test_every_input_is_as_likely_to_stay(monkeypatch):
     assert abs(kept[:500].sum() - 1000) < 4 * (2000 * 0.25) ** 0.5
 
 
+def test_what_float32_cannot_hold_is_left_out():
+    rows = torch.tensor([[1.0, 2.0], [1e60, 0.0], [3.0, -4.0]], dtype=torch.float64)
+    stack = Sample.empty(Layout({"a": 2})).observe(Activations({"a": rows})).stacks()[0]
+    assert stack.counted.tolist() == [[True], [False], [True]]
+    assert stack.values[:, 0].tolist() == [[1.0, 2.0], [0.0, 0.0], [3.0, -4.0]]
+
+
 def test_fewer_inputs_than_places():
     sample = Sample.empty(Layout({"a": 2})).observe(Activations({"a": torch.tensor([[1.0, 2.0], [torch.nan, 0.0]])}))
     stack = sample.stacks()[0]

@@ -150,3 +150,44 @@ def test_too_many_classes_for_the_memory():
 def test_arguments_out_of_range(arguments):
     with pytest.raises(nc.NeuralcovError, match=next(iter(arguments))):
         nc.NLC(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (nc.NLC(), nc.NLC(memory="32GiB")),
+        (nc.NLC(rule="all", classes=2), nc.NLC(rule="all", classes=2, memory="1GiB")),
+        (nc.LVC(), nc.LVC(refresh=64)),
+    ],
+    ids=lambda criterion: type(criterion).__name__,
+)
+@pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
+def test_limits_on_resources_are_no_part_of_the_identity(one, other, tmp_path):
+    assert one.name == other.name
+    rows = np.random.default_rng(0).standard_normal((40, 3))
+    classes = np.arange(40) % 2
+
+    def measured(criterion, some):
+        coverage = nc.Coverage.of_layers({"a": 3}, [criterion])
+        if criterion.learns:
+            coverage.calibrate(activations={"a": rows}, labels=classes, predictions=classes)
+        coverage.update(activations={"a": rows[some]}, labels=classes[some], predictions=classes[some])
+        return coverage
+
+    def merged(first, second):
+        coverage = measured(first, slice(0, 20))
+        coverage.merge(measured(second, slice(20, 40)))
+        return coverage.values()
+
+    assert merged(one, other) == merged(one, one)
+    left, right = measured(one, slice(0, 20)), measured(other, slice(20, 40))
+    assert (left + right).values() == sum([left, right]).values() == merged(one, one)
+    values = left.values()
+    right.restore(left.snapshot())
+    assert right.values() == values
+    left.save(tmp_path / "suite.ncov")
+    loaded = nc.Coverage.load(tmp_path / "suite.ncov", criteria=[other])
+    assert loaded.values() == values
+    loaded.merge(left)
+    left.merge(nc.Coverage.load(tmp_path / "suite.ncov"))
+    assert loaded.values() == left.values()

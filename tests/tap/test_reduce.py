@@ -5,6 +5,7 @@ import neuralcov as nc
 from neuralcov.tap.inputs import Padding
 from neuralcov.tap.kinds import Kind
 from neuralcov.tap.reduce import to_neurons
+from neuralcov.tap.rows import RowOrder
 
 CONV, LINEAR, OTHER = Kind(channels_first=True), Kind(channels_first=False), Kind()
 
@@ -37,12 +38,28 @@ def test_the_output_is_copied():
     assert torch.equal(found, kept)
 
 
-def test_a_multiple_of_the_batch_is_folded():
-    output = torch.randn(6, 5, 3)
+def test_a_multiple_of_the_batch_is_folded_as_its_order_says():
+    output, images = torch.randn(6, 5, 3), torch.randn(6, 3, 4, 4)
+    major, minor = RowOrder(0, "input-major", 3), RowOrder(0, "input-minor", 3)
     expected = output.reshape(2, 3, 5, 3).mean((1, 2))
-    torch.testing.assert_close(to_neurons(output, 2, LINEAR, "x"), expected)
-    images = torch.randn(6, 3, 4, 4)
-    torch.testing.assert_close(to_neurons(images, 2, CONV, "x"), images.reshape(2, 3, 3, 4, 4).mean((1, 3, 4)))
+    torch.testing.assert_close(to_neurons(output, 2, LINEAR, "x", order=major), expected)
+    expected = output.reshape(3, 2, 5, 3).mean((0, 2))
+    torch.testing.assert_close(to_neurons(output, 2, LINEAR, "x", order=minor), expected)
+    expected = images.reshape(2, 3, 3, 4, 4).mean((1, 3, 4))
+    torch.testing.assert_close(to_neurons(images, 2, CONV, "x", order=major), expected)
+    expected = images.reshape(3, 2, 3, 4, 4).mean((0, 3, 4))
+    torch.testing.assert_close(to_neurons(images, 2, CONV, "x", order=minor), expected)
+    expected = torch.arange(6.0).reshape(2, 3).mean(1, keepdim=True)
+    assert torch.equal(to_neurons(torch.arange(6.0), 2, LINEAR, "x", order=major), expected)
+
+
+def test_a_shape_that_leaves_a_choice_is_refused_without_an_order():
+    for shape in ((6, 3), (4, 2, 3), (2, 4, 3), (2, 2, 3)):
+        with pytest.raises(nc.NeuralcovError, match=r"leaves open .*cov.probe\(inputs\).*layers='!x'.*rows="):
+            to_neurons(torch.zeros(shape), 2, LINEAR, "x")
+    assert to_neurons(torch.zeros(2, 5, 3), 2, LINEAR, "x").shape == (2, 3)
+    with pytest.raises(nc.NeuralcovError, match="although its rows were found in place on axis 1"):
+        to_neurons(torch.zeros(2, 5, 3), 2, LINEAR, "x", order=RowOrder(1))
 
 
 def test_sequence_first_outputs():
@@ -74,7 +91,7 @@ def test_double_stays_double():
 def test_averaging_over_tokens_uses_the_mask():
     output = torch.randn(2, 4, 3)
     mask = torch.tensor([[True, True, False, False], [False] * 4])
-    found = to_neurons(output, 2, LINEAR, "x", Padding.of_mask(mask))
+    found = to_neurons(output, 2, LINEAR, "x", Padding.of_mask(mask), order=RowOrder(0))
     torch.testing.assert_close(found[0], output[0, :2].mean(0))
     assert found[1].tolist() == [0, 0, 0]
 
@@ -99,9 +116,11 @@ def test_relevance_is_summed(shape, kind, monkeypatch):
     output = torch.randn(shape)
     size = min(4, shape[0])
     positions = output.numel() // max(1, 3 * size)
-    found = to_neurons(output, size, kind, "x", total=True)
+    order = RowOrder(0, "input-major")
+    found = to_neurons(output, size, kind, "x", order=order, total=True)
     assert found.shape == (size, 3)
     torch.testing.assert_close(found.sum(), output.sum())
     if len(shape) > 2 and size:
-        plain = to_neurons(output, size, kind, "x", Padding.of_mask(torch.ones(size, 1, dtype=torch.bool)))
+        padding = Padding.of_mask(torch.ones(size, 1, dtype=torch.bool))
+        plain = to_neurons(output, size, kind, "x", padding, order=order)
         torch.testing.assert_close(found, plain * positions)

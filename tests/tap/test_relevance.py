@@ -278,8 +278,11 @@ def test_the_forward_pass_runs_once():
     net, calls = seeded(Residual), []
     net.register_forward_hook(lambda *_: calls.append("net"))
     net.layer1.conv1.register_forward_hook(lambda *_: calls.append("conv"))
-    explain(net, images())
-    assert calls == ["conv", "net"]
+    tap = Tap(net)
+    tap.run(Batch(images()), relevance=True)
+    assert calls == ["conv", "net"] * 3  # after two runs of the probe
+    tap.run(Batch(images()), relevance=True)
+    assert calls == ["conv", "net"] * 4
 
 
 def test_weights_that_change_are_followed():

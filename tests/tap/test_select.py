@@ -1,6 +1,7 @@
 import re
 
 import pytest
+import torch
 from torch import nn
 
 import neuralcov as nc
@@ -51,11 +52,72 @@ def test_a_lone_linear_goes_by_its_class():
         (re.compile(r"block\.norm"), ["block.norm"]),
         (["fc", "block.norm"], ["block.norm", "fc"]),
         (nn.ReLU, ["relu"]),
-        ((nn.Linear, nn.BatchNorm2d), ["block.norm", "block.attention.out_proj", "fc"]),
+        # The projection within an attention module never runs as a module.
+        ((nn.Linear, nn.BatchNorm2d), ["block.norm", "fc"]),
+        # Every glob picks on its own: layers, or else what it names.
+        ("conv1|relu", ["conv1", "relu"]),
+        ("block|fc", ["block", "fc"]),
+        ("block.*|relu|!*.conv", ["block.attention", "relu"]),
+        ("fc|!block.attention.out_proj", ["fc"]),
     ],
 )
 def test_choices(model, choice, expected):
     assert list(choose_layers(model, choice)) == expected
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ("conv1|fcc", r"no module matches 'fcc' of layers='conv1\|fcc'; did you mean 'fc'\?"),
+        ("conv1|zzz*", r"no module matches 'zzz\*' of layers=.*; the model has 'conv1', 'block.conv', 'block.att"),
+        ("*|!blok.conv", r"no module matches '!blok.conv' of layers=.*; did you mean 'block.conv'"),
+        (
+            "!block",
+            r"'!block' of layers='!block' leaves nothing out: 'block' is no layer of its own; write '!block.\*'",
+        ),
+        (
+            "block.norm|fc|!relu",
+            r"'!relu' of layers='block.norm\|fc\|!relu' leaves nothing out: 'relu' is no layer.*; leave that part out",
+        ),
+        ("fc|many", r"'many' of layers='fc\|many' matches 'many', a ModuleList, which never runs.*write 'many.\*'"),
+        ("block.attention.out_proj", r"matches 'block.attention.out_proj', a .* that never runs as a module"),
+        (["fc", "many"], r"'many' of layers= matches 'many', a ModuleList, which never runs"),
+    ],
+)
+def test_parts_that_match_nothing_are_named(model, choice, message):
+    model.many = nn.ModuleList([nn.ReLU()])
+    with pytest.raises(nc.NeuralcovError, match=message):
+        choose_layers(model, choice)
+
+
+def test_layers_of_surprise_name_what_matches_nothing():
+    coverage = nc.Coverage.of_layers({"a": 2, "b": 2}, [nc.LSC(layers="a|c")])
+    with pytest.raises(nc.NeuralcovError, match=r"layers='a\|c' names 'c' of this coverage, which has a, b"):
+        coverage.calibrate(
+            activations={"a": torch.randn(5, 2), "b": torch.randn(5, 2)}, predictions=torch.zeros(5, dtype=torch.long)
+        )
+
+
+def test_output_embeddings_are_no_layer_by_default():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    config = GPT2Config(vocab_size=20, n_positions=8, n_embd=8, n_layer=1, n_head=2)
+    model = GPT2LMHeadModel(config)
+    parts = ["attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj"]
+    expected = [f"transformer.h.0.{part}" for part in parts]
+    assert list(choose_layers(model)) == list(choose_layers(model, "*")) == expected
+    assert list(choose_layers(nn.Sequential(model))) == [f"0.{name}" for name in expected]
+    assert list(choose_layers(model, "transformer.*|lm_head")) == [*expected, "lm_head"]
+    assert list(choose_layers(model, "!lm_head")) == expected
+    assert "lm_head" in choose_layers(model, nn.Linear)
+
+
+def test_output_embeddings_that_a_model_does_not_tell():
+    class Vague(nn.Sequential):
+        def get_output_embeddings(self):
+            raise NotImplementedError
+
+    assert list(choose_layers(Vague(nn.Linear(2, 2)))) == ["0"]
 
 
 def test_a_pattern_matches_whole_names(model):
@@ -65,7 +127,7 @@ def test_a_pattern_matches_whole_names(model):
 
 def test_selecting_nothing_lists_what_there_is(model):
     with pytest.raises(
-        nc.NeuralcovError, match=r"no module matches layers='dense\*'; Module has 'conv1', 'block.conv'"
+        nc.NeuralcovError, match=r"no module matches layers='dense\*'; the model has 'conv1', 'block.conv'"
     ):
         choose_layers(model, "dense*")
 

@@ -206,6 +206,52 @@ def test_steps_are_fixed_by_the_first_batch():
     assert len(run(Recurrent(), torch.randn(2, 4, 3), steps=6).layers) == 7
 
 
+@pytest.mark.parametrize("cell", [True, False])
+def test_a_first_batch_that_raises_settles_nothing(cell):
+    class Fussy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rnn = nn.GRUCell(3, 4) if cell else nn.GRU(3, 4, batch_first=True)
+
+        def forward(self, x):
+            state = None
+            if cell:
+                for step in range(x.shape[1]):
+                    state = self.rnn(x[:, step], state)
+            else:
+                state = self.rnn(x)[0][:, -1]
+            if x.shape[1] == 2:
+                raise ArithmeticError
+            return state
+
+    short, long = torch.randn(2, 2, 3), torch.randn(2, 5, 3)
+    tap = Tap(Fussy())
+    with pytest.raises(ArithmeticError):
+        tap.run(Batch(short))
+    assert len(tap.run(Batch(long))[0].layers) == 5
+    for method in ("update", "gain", "propose", "admit"):
+        coverage = nc.Coverage(Fussy(), [nc.NC()])
+        with pytest.raises(ArithmeticError):
+            getattr(coverage, method)(short)
+        coverage.update(long)
+        assert len(coverage.layout) == 5
+
+
+def test_a_first_batch_that_a_criterion_refuses_settles_nothing():
+    coverage = nc.Coverage(Recurrent(), [nc.KMNC()])
+    for attempt in (lambda: coverage.update(torch.randn(2, 2, 3)), lambda: coverage.assess([torch.randn(2, 2, 3)])):
+        with pytest.raises(nc.NeuralcovError, match="needs calibration"):
+            attempt()
+    with pytest.raises(nc.NeuralcovError, match="a batch of type str"):
+        coverage.calibrate([torch.randn(2, 2, 3), "not a batch"])
+    coverage.calibrate([torch.randn(2, 5, 3)])
+    coverage.update(torch.randn(2, 4, 3))
+    assert len(coverage.layout) == 6
+    with pytest.raises(nc.NeuralcovError, match="more than the 5"):
+        coverage.update(torch.randn(2, 6, 3))
+    assert len(coverage.layout) == 6
+
+
 def test_cells_are_unrolled_by_their_calls():
     class Loop(nn.Module):
         def __init__(self):

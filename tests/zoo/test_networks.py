@@ -9,6 +9,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from neuralcov import zoo
 from neuralcov.core.errors import InputError
 from neuralcov.tap import Batch, Tap
+from neuralcov.zoo.catalogue import NETWORKS
 from neuralcov.zoo.training import accuracy
 
 
@@ -28,6 +29,11 @@ def counts(network, inputs):
 def test_image_networks_count_as_in_the_paper(name, ten_classes, thousand_classes):
     assert counts(zoo.build(name), torch.zeros(2, 3, 32, 32)) == ten_classes
     assert counts(zoo.build(name, num_classes=1000), torch.zeros(1, 3, 32, 32)) == thousand_classes
+
+
+@pytest.mark.parametrize("name", sorted(set(NETWORKS) - {"inception", "adain"}))
+def test_networks_are_measured_nearly_whole(name):
+    assert not Tap(zoo.build(name)).unmeasured().noteworthy
 
 
 # What torchvision's documentation gives for its ImageNet networks.

@@ -14,7 +14,8 @@ from neuralcov.core.layout import Layout, group_by_width
 from neuralcov.core.shapes import Bool, Float, Int
 
 T = TypeVar("T")
-_LARGEST = torch.finfo(torch.float32).max
+# Sums of squares of larger numbers are beyond float64.
+_LARGEST = 1e140
 
 
 def home_of(device: torch.device) -> torch.device:
@@ -230,8 +231,8 @@ class Activations:
 def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> Tensor:
     """Which inputs are finite everywhere they are present.
 
-    NaN and infinity pass through to a row's extremes, so that looking at these is enough. Traces are float32, so that
-    a float64 beyond its range counts as infinite.
+    NaN and infinity pass through to a row's extremes, so that looking at these is enough. A float64 so large that
+    statistics of it would be infinite counts as infinite itself.
     """
     least, most = (torch.cat([extremes[end] for _, _, extremes in raw], dim=1) for end in (0, 1))
     good = torch.isfinite(least) & torch.isfinite(most)

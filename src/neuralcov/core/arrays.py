@@ -12,6 +12,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations, home_of
 from neuralcov.core.errors import InputError
+from neuralcov.core.guards import with_ordinary_tensors
 from neuralcov.core.layout import Layout
 
 
@@ -56,6 +57,7 @@ def arranged(batch: Activations, layout: Layout) -> Activations:
         widths = {name: widths[name] for name in layout.widths}
     layout.require_same(Layout(widths, batch.device), "the batch")
     _check_relevance(batch)
+    batch = with_ordinary_tensors(batch)
     if list(batch.layers) == list(layout):
         return batch
     return replace(batch, layers={name: batch.layers[name] for name in layout})

@@ -33,9 +33,10 @@ class ClassFile:
         with tempfile.TemporaryFile(prefix="neuralcov-classes-") as file:
             start = 0
             for block in traces.blocks:
-                _write(file.fileno(), block, place[start : start + len(block)])
+                _write(file.fileno(), block.to(traces.dtype), place[start : start + len(block)])
                 start += len(block)
-            rows = np.memmap(file, dtype=np.float32, mode="r+", shape=(len(order), traces.width))
+            kind = np.float64 if traces.dtype == torch.float64 else np.float32
+            rows = np.memmap(file, dtype=kind, mode="r+", shape=(len(order), traces.width))
         self._rows = torch.from_numpy(rows)
         ends = torch.tensor([len(rows) for rows in members.values()]).cumsum(0).tolist()
         starts = [0, *ends[:-1]]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
@@ -54,16 +55,37 @@ class State(Record):
         return sum(self.widths)
 
 
+StateT = TypeVar("StateT", bound=State)
+
+
 def no_counts(layout: Layout) -> Int[Tensor, "3"]:
     """The counts of a state that has seen nothing."""
     return torch.zeros(3, dtype=torch.int64, device=layout.device)
 
 
-def counted(counts: Int[Tensor, "3"], taken: Bool[Tensor, "batch"]) -> Int[Tensor, "3"]:
-    """Counts with the inputs that were taken added."""
-    added = counts.clone()
-    added[TAKEN] += taken.sum()
-    return added
+def counted(
+    counts: Int[Tensor, "3"], admitted: Bool[Tensor, "batch"], exclusions: Int[Tensor, "batch"]
+) -> Int[Tensor, "3"]:
+    """Add the inputs of a batch that were admitted, and those that were excluded, to the counts."""
+    added = _counts_of(exclusions)
+    added[TAKEN] = admitted.sum()
+    return counts + added
+
+
+def with_excluded(state: StateT, exclusions: Int[Tensor, "batch"]) -> StateT:
+    """Add the excluded ones of some inputs to the counts of a state, and change nothing else."""
+    return replace(state, counts=state.counts + _counts_of(exclusions).to(state.counts.device))
+
+
+def not_finite(batch: Activations) -> Int[Tensor, "batch"]:
+    """Return the exclusions of a criterion that excludes inputs with NaN or infinite outputs only."""
+    return torch.where(batch.finite, TAKEN, NOT_FINITE)
+
+
+def _counts_of(exclusions: Int[Tensor, "batch"]) -> Int[Tensor, "3"]:
+    """Count excluded inputs by reason."""
+    reasons = [(exclusions == reason).sum() for reason in (NOT_FINITE, UNPLACED)]
+    return torch.stack([torch.zeros_like(reasons[0]), *reasons])
 
 
 def resource(default: Any) -> Any:
@@ -79,9 +101,6 @@ def is_resource(parameter: dataclasses.Field[Any]) -> bool:
 def widths_of(layout: Layout) -> tuple[int, ...]:
     """Neurons of each layer, as states keep them."""
     return tuple(layout.widths.values())
-
-
-StateT = TypeVar("StateT", bound=State)
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,7 +120,7 @@ class Criterion(ABC, Generic[StateT]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if not cls.__name__.startswith("_"):
-            Criterion.known[cls.__name__.lower()] = cls
+            _register(cls)
 
     @property
     def name(self) -> str:
@@ -164,13 +183,14 @@ class Criterion(ABC, Generic[StateT]):
     def observe(self, state: StateT, batch: Activations, *, donate: bool = False) -> StateT:
         """The state after ``batch``.
 
-        Pure: ``state`` stays valid, and nothing of the result is written to by a later donated
-        ``observe`` of another state. With ``donate=True`` the caller gives ``state`` up.
+        Pure: ``state`` stays valid, and no later donated ``observe`` of the result writes to it, nor one of
+        ``state`` to the result. With ``donate=True`` the caller gives ``state`` up, and its tensors may be
+        overwritten; the batch's may not.
         """
 
     @abstractmethod
     def merge(self, a: StateT, b: StateT) -> StateT:
-        """The state of two suites together."""
+        """The state of two suites together; it may share tensors with both, which stay valid."""
 
     @abstractmethod
     def value(self, state: StateT) -> Float[Tensor, ""]:
@@ -189,17 +209,39 @@ class Criterion(ABC, Generic[StateT]):
     def admit(
         self, state: StateT, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], StateT]:
-        """Take the inputs of a batch in order, each only if its gain on the state it meets exceeds ``min_gain``.
+        """Observe inputs in order, each only if its gain on the state it meets exceeds ``min_gain``.
 
-        Returns which inputs were taken, and the state after them; this one stays valid.
+        Excluded inputs are never admitted, and counted. If nothing is admitted, nothing else changes.
+
+        Returns which inputs were admitted, and the state after them, which may share tensors with ``state``;
+        that one stays valid.
         """
-        taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
-        for index in range(batch.size):
+        exclusions = self.exclusions(batch)
+        valid = exclusions == TAKEN
+        if min_gain < 0 and {NEVER_FALLS, SPLIT_FREE} <= self.promises:
+            # No gain is negative, so that every input which is not excluded exceeds the limit.
+            return valid, self.observe(state, batch)
+        admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+        for index in valid.nonzero()[:, 0].tolist():
             alone = batch.take(slice(index, index + 1))
             if float(self.gain(state, alone)) > min_gain:
                 state = self.observe(state, alone)
-                taken[index] = True
-        return taken, state
+                admitted[index] = True
+        return admitted, with_excluded(state, exclusions)
+
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """For each input ``TAKEN``, or why ``observe`` excludes it: ``NOT_FINITE`` or ``UNPLACED``.
+
+        This default sees what ``observe`` counts, and looks at both halves of a batch that it partly excludes.
+        """
+        counts = self.observe(self.init(batch.layout), batch).counts.tolist()
+        for reason in (TAKEN, NOT_FINITE, UNPLACED):
+            if counts[reason] == batch.size:
+                return torch.full((batch.size,), reason, device=batch.device)
+        if batch.size == 1:
+            return torch.full((1,), TAKEN, device=batch.device)
+        middle = batch.size // 2
+        return torch.cat([self.exclusions(batch.take(part)) for part in (slice(0, middle), slice(middle, batch.size))])
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"] | None:
         """The surprise of each input, where the criterion has one."""
@@ -242,6 +284,26 @@ class Criterion(ABC, Generic[StateT]):
                 "with calibration= a saved one, or give --calibrate on the command line"
             )
         return self.fitted
+
+
+def _register(cls: type[Criterion[Any]]) -> None:
+    """Make a criterion known by its name, which no other may have: files and command lines go by it."""
+    name = cls.__name__.lower()
+    other = Criterion.known.get(name)
+    if other is not None and not _defined_again(cls, other):
+        raise HyperParameterError(
+            f"the class {cls.__module__}.{cls.__qualname__} has the name of the criterion {other.__module__}."
+            f"{other.__qualname__} (upper and lower case count as one): give it another name, or one that begins with _"
+        )
+    Criterion.known[name] = cls
+
+
+def _defined_again(cls: type, other: type) -> bool:
+    """Whether one definition was run twice: a reloaded module, a cell of a notebook, a script imported as well."""
+    if cls.__qualname__ != other.__qualname__:
+        return False
+    files = [getattr(sys.modules.get(each.__module__), "__file__", None) for each in (cls, other)]
+    return cls.__module__ == other.__module__ or (files[0] is not None and files[0] == files[1])
 
 
 def criterion_class(name: str) -> type[Criterion[Any]] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -27,13 +26,9 @@ def content_keys(parts: Sequence[Shaped[Tensor, "batch ..."]]) -> Int[Tensor, "b
     Args:
         parts: the tensors that make up the inputs, each with one row per input.
     """
-    total = torch.zeros(len(parts[0]), 2, dtype=torch.int64, device=parts[0].device)
-    for number, part in enumerate(parts):
-        words = _words(part)
-        factors = _factors(number, words.shape[1], words.device)
-        for rows in blocks(len(words), 2 * words.shape[1], words.device):
-            products = words[rows, :, None] * factors
-            total[rows] += products.sum(1).to(total.device)
+    home = parts[0].device
+    sums = [_sums(number, part).to(home) for number, part in enumerate(parts)]
+    total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
     return mixed(total + STEP)
 
 
@@ -44,21 +39,31 @@ def folds(keys: Int[Tensor, "batch 2"], count: int) -> Int[Tensor, "batch"]:
     return (torch.remainder(word, count) + (word < 0) * (2**64 % count)) % count
 
 
+def _sums(number: int, part: Tensor) -> Int[Tensor, "batch 2"]:
+    """Sum the products of one part's words, in blocks: 64-bit copies of all words would be large."""
+    words = _words(part)
+    factors = _factors(number, words.shape[1], words.device)
+    parts = [(words[rows, None] * factors).sum(2) for rows in blocks(len(words), 2 * words.shape[1], words.device)]
+    if len(parts) == 1:
+        return parts[0]
+    return torch.cat(parts) if parts else torch.zeros(0, 2, dtype=torch.int64, device=words.device)
+
+
 def _words(part: Tensor) -> Int[Tensor, "batch words"]:
     """Cut each row into 32-bit words, zeros behind its last byte."""
     if part.is_complex():
         part = torch.view_as_real(part)
-    rows = part.detach().contiguous().reshape(len(part), math.prod(part.shape[1:]))
-    if rows.shape[1] == 0:
-        return torch.zeros(len(part), 1, dtype=torch.int64, device=part.device)
+    rows = part.detach().contiguous().flatten(1) if part.dim() > 1 else part.detach().contiguous()[:, None]
+    if rows.numel() == 0:
+        return torch.zeros(len(part), 1, dtype=torch.int32, device=part.device)
     raw = rows.view(torch.uint8)
     missing = -raw.shape[1] % _WORD_BYTES
     if missing:
         raw = torch.nn.functional.pad(raw, (0, missing))
-    return raw.view(torch.int32).long()
+    return raw.view(torch.int32)
 
 
 @lru_cache(maxsize=64)
-def _factors(part: int, words: int, device: torch.device) -> Int[Tensor, "words 2"]:
+def _factors(part: int, words: int, device: torch.device) -> Int[Tensor, "2 words"]:
     places = torch.arange(1, 2 * words + 1, device=device).reshape(words, 2)
-    return mixed((places + (part << 48)) * STEP) | 1
+    return (mixed((places + (part << 48)) * STEP) | 1).t().contiguous()

@@ -13,11 +13,15 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import NOT_FINITE, SPLIT_FREE, TAKEN, UNPLACED, Criterion, State
 from neuralcov.core.errors import HyperParameterError, InputError, MismatchError
+from neuralcov.core.guards import Turn, in_turn
 from neuralcov.core.layout import Layout
-from neuralcov.core.records import map_tensors, move
+from neuralcov.core.ownership import Holding, Owned, Shared
+from neuralcov.core.records import move
 
 AnyCriterion = Criterion[Any]
 States = tuple[State, ...]
+Holdings = tuple[Holding[Any], ...]
+SharedStates = tuple[Shared[Any], ...]
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,10 @@ class Finding:
 
 
 class Ledger:
-    """Criteria, the layers they watch, and one state each."""
+    """Criteria, the layers they watch, and one state each.
+
+    States are held as :mod:`neuralcov.core.ownership` says, so that nothing which somebody keeps is overwritten.
+    """
 
     def __init__(self, criteria: Sequence[AnyCriterion]) -> None:
         if criteria is None or isinstance(criteria, (Criterion, str)):
@@ -61,11 +68,9 @@ class Ledger:
         self.layout: Layout | None = None
         self.definitions = self._present
         """The definition under which each state was measured; a loaded one may be older than its criterion's."""
+        self.turn = Turn()
         self.version = 0
-        self._states: States | None = None
-        self.held = False
-        self._borrowed = False
-        self._broken = False
+        self._holdings: Holdings | None = None
 
     @property
     def needs(self) -> frozenset[str]:
@@ -84,43 +89,60 @@ class Ledger:
     @property
     def empty(self) -> bool:
         """Whether nothing has been observed."""
-        return self._states is None
+        return self._holdings is None
 
     @property
     def states(self) -> States:
-        """One state per criterion. Whoever keeps them must call :meth:`hold`."""
-        if self._broken:
-            raise InputError(
-                "an update was interrupted while it overwrote the state, which is worth nothing now: "
-                "restore a snapshot, load a file, or reset() and measure again"
-            )
-        if self._states is not None:
-            return self._states
+        """One state per criterion, to be read at once. To keep them, call :meth:`share`."""
+        return tuple(holding.state for holding in self.holdings)
+
+    @property
+    def holdings(self) -> Holdings:
+        """One state per criterion, with who may overwrite it."""
+        if self._holdings is not None:
+            return self._holdings
         assert self.layout is not None, "states exist once the layers are known"
-        return tuple(criterion.init(self.layout) for criterion in self.criteria)
+        return tuple(Owned(criterion.init(self.layout)) for criterion in self.criteria)
 
     @property
     def inputs(self) -> int:
-        """How many inputs were observed, those left out included."""
-        return 0 if self._states is None else int(self._states[0].counts.sum())
+        """How many inputs were observed, those excluded included: the most that any criterion counts."""
+        if self.empty:
+            return 0
+        return int(torch.stack([state.counts.sum() for state in self.states]).max())
 
-    def hold(self) -> None:
-        """Somebody keeps the present states: they must not be overwritten."""
-        self._own()
-        self.held = True
+    @in_turn
+    def share(self) -> SharedStates | None:
+        """Give the present states to somebody who keeps them; from here on nothing overwrites them."""
+        if self._holdings is None:
+            return None
+        shared = tuple(holding.share() for holding in self._holdings)
+        self._holdings = shared
+        return shared
 
-    def _own(self) -> None:
-        """Copy states that somebody lent: what comes of them may share tensors with them, and must outlast them."""
-        if self._borrowed:
-            self._states, self._borrowed = map_tensors(torch.clone, self._states), False
+    def adopt(self, states: SharedStates | None) -> None:
+        """Go on from states that somebody else keeps as well, or from nothing."""
+        self.advance(states)
 
-    def replace(self, states: States | None, *, held: bool, borrowed: bool = False) -> None:
-        """Go on from other states, which whoever lent them will overwrite if they are ``borrowed``."""
-        self._states, self.held, self._borrowed = states, held, borrowed
-        if states is None:
+    @in_turn
+    def fork(self) -> Ledger:
+        """Copy this ledger; neither overwrites the states that both begin with."""
+        twin = Ledger(self.criteria)
+        twin.layout = self.layout
+        twin.adopt(self.share())
+        twin.definitions = self.definitions
+        return twin
+
+    @in_turn
+    def advance(self, holdings: Holdings | None, *, changed: bool = True) -> None:
+        """Replace the states: the one place where that happens.
+
+        Proposals made before are refused from now on, unless nothing ``changed`` but the counts of excluded inputs.
+        """
+        self._holdings = holdings
+        if holdings is None:
             self.definitions = self._present
-        self._broken = False
-        self.version += 1
+        self.version += changed
 
     def check(self, batch: Activations) -> None:
         """Refuse a batch that lacks what a criterion needs, and states of an older definition, which cannot go on."""
@@ -133,57 +155,70 @@ class Ledger:
                 if getattr(batch, need) is None:
                     raise InputError(f"{criterion.name} needs {need}: pass them with the batch")
 
+    @in_turn
     def observe(self, batch: Activations) -> None:
-        """Take a batch in."""
+        """Observe a batch."""
         self.check(batch)
-        self._own()
-        states = self.states
-        donate = not self.held
-        # Until all criteria are through, some states are overwritten and others not.
-        self._broken = donate and not self.empty
-        self.replace(
-            tuple(c.observe(s, batch, donate=donate) for c, s in zip(self.criteria, states, strict=True)), held=False
-        )
+        self.advance(tuple(h.observe(c, batch) for c, h in zip(self.criteria, self.holdings, strict=True)))
 
+    @in_turn
     def observe_one_by_one(self, batch: Activations) -> None:
-        """Take the inputs of a batch in one after the other, as far as that differs from all at once."""
+        """Observe a batch one input at a time, for criteria whose value depends on batching; the others whole."""
         self.check(batch)
-        self._own()
-        states = self.states
         observed = []
-        for criterion, state in zip(self.criteria, states, strict=True):
-            if SPLIT_FREE in criterion.promises:
-                state = criterion.observe(state, batch, donate=not self.held)
-            else:
-                for index in range(batch.size):
-                    donate = index > 0 or not self.held
-                    state = criterion.observe(state, batch.take(slice(index, index + 1)), donate=donate)
-            observed.append(state)
-        self.replace(tuple(observed), held=self.held and batch.size == 0)
+        for criterion, holding in zip(self.criteria, self.holdings, strict=True):
+            whole = SPLIT_FREE in criterion.promises
+            for part in [batch] if whole else (batch.take(slice(i, i + 1)) for i in range(batch.size)):
+                holding = holding.observe(criterion, part)
+            observed.append(holding)
+        self.advance(tuple(observed))
 
+    @in_turn
     def admit(self, batch: Activations, *, min_gain: float = 0.0) -> Tensor:
-        """Take inputs in order, each only if some criterion gains more than ``min_gain`` on what it meets."""
-        self.check(batch)
-        self._own()
-        if len(self.criteria) == 1:
-            taken, state = self.criteria[0].admit(self.states[0], batch, min_gain=min_gain)
-            self.replace((state,), held=False)
-            return taken
-        taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
-        for index in range(batch.size):
-            alone = batch.take(slice(index, index + 1))
-            # One that gains is enough: the criteria after it need not be asked.
-            judged = zip(self.criteria, self.states, strict=True)
-            if any(float(criterion.gain(state, alone)) > min_gain for criterion, state in judged):
-                self.observe(alone)
-                taken[index] = True
-        return taken
+        """Observe inputs in order, each only if some criterion gains more than ``min_gain`` on the state it meets.
 
+        A criterion has no say about inputs that it excludes, and counts them whether they are admitted or not.
+        """
+        self.check(batch)
+        if len(self.criteria) == 1:
+            admitted, holding = self.holdings[0].admit(self.criteria[0], batch, min_gain)
+            self.advance((holding,), changed=bool(admitted.any()))
+            return admitted
+        return self._admit_by_any(batch, min_gain)
+
+    def _admit_by_any(self, batch: Activations, min_gain: float) -> Tensor:
+        """Admit inputs for several criteria, one input at a time."""
+        holdings = self.holdings
+        exclusions = torch.stack([criterion.exclusions(batch).cpu() for criterion in self.criteria], dim=1)
+        admitted = torch.zeros(batch.size, dtype=torch.bool)
+        for index, excluded in enumerate(exclusions.tolist()):
+            alone = batch.take(slice(index, index + 1))
+            judged = zip(self.criteria, holdings, excluded, strict=True)
+            # One that gains is enough: the criteria after it need not be asked.
+            if any(not out and float(criterion.gain(h.state, alone)) > min_gain for criterion, h, out in judged):
+                holdings = tuple(h.observe(c, alone) for c, h in zip(self.criteria, holdings, strict=True))
+                admitted[index] = True
+        # Inputs that another criterion admitted were counted when they were observed.
+        rest = exclusions[~admitted]
+        if rest.any():
+            holdings = tuple(h.exclude(rest[:, column]) for column, h in enumerate(holdings))
+        self.advance(holdings, changed=bool(admitted.any()))
+        return admitted.to(batch.device)
+
+    @in_turn
     def gain(self, batch: Activations) -> dict[str, Tensor]:
         """How far each input alone would move each criterion."""
         self.check(batch)
         return {c.name: c.gain(s, batch) for c, s in zip(self.criteria, self.states, strict=True)}
 
+    @in_turn
+    def scores(self, batch: Activations) -> dict[str, Tensor]:
+        """The surprise of each input, for the criteria that have one."""
+        self.check(batch)
+        found = {criterion.name: criterion.score(batch) for criterion in self.criteria}
+        return {name: score for name, score in found.items() if score is not None}
+
+    @in_turn
     def values(self) -> dict[str, float]:
         """The value of each criterion; waits for the device once."""
         if self.layout is None:
@@ -199,6 +234,7 @@ class Ledger:
                 )
         return dict(zip(self.names, numbers, strict=True))
 
+    @in_turn
     def beside(self) -> dict[str, dict[str, float]]:
         """Figures that stand beside the values, for criteria that have some."""
         if self.layout is None:
@@ -206,6 +242,7 @@ class Ledger:
         found = {c.name: dict(c.beside(s)) for c, s in zip(self.criteria, self.states, strict=True)}
         return {name: figures for name, figures in found.items() if figures}
 
+    @in_turn
     def by_layer(self) -> tuple[LayerRow, ...]:
         """Every layer with its value under every criterion."""
         if self.layout is None:
@@ -217,6 +254,7 @@ class Ledger:
             for i, (layer, shape) in enumerate(self.layout.items())
         )
 
+    @in_turn
     def findings(self) -> tuple[Finding, ...]:
         """What was left out and what to bear in mind; an error if a criterion could place no input at all."""
         if self.empty:
@@ -237,6 +275,7 @@ class Ledger:
             found.extend(Finding(criterion.name, remark) for remark in criterion.remarks(state))
         return tuple(found)
 
+    @in_turn
     def merge(self, other: Ledger) -> None:
         """Take in what another ledger has seen."""
         if self.names != other.names:
@@ -253,16 +292,15 @@ class Ledger:
                 )
         self.layout = self.layout or other.layout
         self.layout.require_same(other.layout, "the other coverage")
-        # A merged state may share parts with either side, for example a class only one of them has seen.
-        self._own()
-        other.hold()
-        theirs = move(other.states, self.layout.device)
+        theirs = other.share()
+        assert theirs is not None
+        there = tuple(Shared(move(shared.state, self.layout.device)) for shared in theirs)
         if self.empty:
-            self.replace(theirs, held=True)
+            self.adopt(there)
             self.definitions = other.definitions
             return
-        merged = tuple(c.merge(a, b) for c, a, b in zip(self.criteria, self.states, theirs, strict=True))
-        self.replace(merged, held=True)
+        both = zip(self.criteria, self.holdings, there, strict=True)
+        self.advance(tuple(ours.merge(criterion, new) for criterion, ours, new in both))
 
 
 def _number(column: list[float] | None, index: int) -> float | None:

@@ -97,7 +97,7 @@ def nearest(
     """The nearest row of each query.
 
     Args:
-        queries: the points to find neighbours of.
+        queries: the points to find neighbours of, float64 where rows are.
         corpus: the rows to search.
         apart_from: if given, rows of this class do not count; the corpus must know its rows' classes.
     """
@@ -168,9 +168,8 @@ class _Bounds:
         self._dtype = queries.dtype
         self._centre = centre.to(queries.dtype)
         self._wide, self._squares = prepared(queries, self._centre, left=True)
-        # Rounding of the operands and of sums of that length, with room to spare (Higham and Mary, 2019).
-        unit, split = (2.0**-53, 0.0) if queries.dtype == torch.float64 else (2.0**-24, _PRODUCT_ERROR)
-        self._error = split + (32 + 8 * math.sqrt(queries.shape[1])) * unit
+        split = 0.0 if queries.dtype == torch.float64 else _PRODUCT_ERROR
+        self._error = split + rounding(queries.shape[1], queries.dtype)
         shape = (len(queries), _KEPT + 1)
         self._lower = torch.full(shape, math.inf, dtype=queries.dtype, device=queries.device)
         self._number = torch.full(shape, -1, device=queries.device)
@@ -209,6 +208,14 @@ class _Bounds:
         packed = torch.cat([self._number, could_be.long(), doubtful[:, None].long()], dim=1).cpu()
         candidates, could_be = packed[:, :_KEPT], packed[:, _KEPT + 1 : 2 * _KEPT + 1].bool()
         return candidates, could_be, packed[:, -1].bool()
+
+
+def rounding(width: int, dtype: torch.dtype) -> float:
+    """Bound the error of a squared distance by products, as a share of the square of both lengths' sum.
+
+    Rounding of the operands and of sums of that length, with room to spare (Higham and Mary, 2019).
+    """
+    return (32 + 8 * math.sqrt(width)) * (2.0**-53 if dtype == torch.float64 else 2.0**-24)
 
 
 def _roots(squares: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.folds import Folds
+from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.moments import Moments, absorb_all, empty_moments
 from neuralcov.core.paths import Paths
@@ -47,6 +48,7 @@ class Reference(Record):
     folds: tuple[Folds, ...] | None = None
 
     @classmethod
+    @ordinary_tensors
     def empty(cls, layout: Layout, criteria: Sequence[Criterion[Any]]) -> Reference:
         """A reference with the accumulators that some criterion learns from, none of which has seen anything."""
         learns: Set[str] = frozenset().union(*(criterion.learns for criterion in criteria))
@@ -76,6 +78,7 @@ class Reference(Record):
         """The layers this was learnt on."""
         return Layout(dict(zip(self.names, self.widths, strict=True)), device)
 
+    @ordinary_tensors
     def observe(self, batch: Activations) -> Reference:
         """The reference after a batch. Overwrites this one, which calibration alone holds."""
         return replace(
@@ -89,6 +92,7 @@ class Reference(Record):
             folds=None if self.folds is None else tuple(folds.observe(batch) for folds in self.folds),
         )
 
+    @ordinary_tensors
     def finished(self, *, left_out: int = 0) -> Reference:
         """The reference after the last batch, of whose inputs some were left out."""
         if left_out == self.seen:
@@ -106,6 +110,7 @@ class Reference(Record):
         traces = None if self.traces is None else self.traces.to(device)
         return replace(move(replace(self, traces=None), device), traces=traces)
 
+    @ordinary_tensors
     def hold_out(self, batch: Activations) -> Reference:
         """The reference with a batch of held-out training inputs taken in."""
         held_out, sample, folds = self.held_out, self.held_out_sample, self.folds

@@ -49,8 +49,13 @@ class Sample(Record):
             device = self.values[0].device
             to, source = torch.tensor(slots).to(device), torch.tensor(rows).to(device)
             for stack, values, counted in zip(batch.stacks, self.values, self.counted, strict=True):
-                values[to] = stack.values[source].to(values.dtype)
+                drawn = stack.values[source].to(values.dtype)
                 counted[to] = True if stack.counted is None else stack.counted[source]
+                if stack.values.dtype == torch.float64:
+                    # What float32 cannot hold is left out of the sample.
+                    counted[to] &= drawn.isfinite().all(2)
+                    drawn = drawn.nan_to_num(0, 0, 0)
+                values[to] = drawn
         return Sample(self.seen + batch.size, self.values, self.counted)
 
     def stacks(self) -> tuple[Stack, ...]:

@@ -9,9 +9,17 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations, Stack
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, counted, no_counts, widths_of
+from neuralcov.core.criterion import (
+    ALL_PROMISES,
+    Criterion,
+    State,
+    counted,
+    no_counts,
+    not_finite,
+    widths_of,
+)
 from neuralcov.core.layout import Layout, in_execution_order
-from neuralcov.core.shapes import Bool, Float, Shaped
+from neuralcov.core.shapes import Bool, Float, Int, Shaped
 from neuralcov.core.sizes import blocks
 
 
@@ -111,7 +119,7 @@ class SlotCriterion(Criterion[Ticks]):
 
         An input that hits none of these adds nothing, so that all inputs can be looked at together.
         """
-        if min_gain > 0:
+        if min_gain != 0:
             return super().admit(state, batch, min_gain=min_gain)
         # One entry more than there are inputs takes what nothing hits.
         taken = torch.zeros(batch.size + 1, dtype=torch.bool, device=batch.device)
@@ -130,7 +138,12 @@ class SlotCriterion(Criterion[Ticks]):
                     first.scatter_reduce_(0, place, row, "amin").masked_fill_(covered[group].view(-1), batch.size)
                     covered[group].view(-1).scatter_(0, place, True)
                 taken[first.view(-1)] = True
-        return taken[:-1], Ticks(counted(state.counts, taken[:-1]), state.widths, covered)
+        counts = counted(state.counts, taken[:-1], self.exclusions(batch))
+        return taken[:-1], Ticks(counts, state.widths, covered)
+
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """Inputs that are not finite; any other has its place."""
+        return not_finite(batch)
 
     def _counted_hits(self, stack: Stack, group: int) -> Tensor:
         hits = self.hits(stack, group)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -15,18 +16,18 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.buckets import BucketSet
 from neuralcov.core.criterion import (
     ALL_PROMISES,
+    NOT_FINITE,
     TAKEN,
     UNPLACED,
     Criterion,
     State,
-    counted,
     no_counts,
     resource,
     widths_of,
 )
 from neuralcov.core.errors import CalibrationError, LayerError
 from neuralcov.core.layout import Layout
-from neuralcov.core.names import matching
+from neuralcov.core.names import matching, without_match
 from neuralcov.core.reference import Reference
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.core.sizes import parse_bytes
@@ -53,7 +54,8 @@ class SurpriseCriterion(Criterion[Buckets]):
             class), within the true ``"label"``, or with all training traces (``None``).
         layers: globs joined by ``|``, or names, of the layers that make a trace; all by default.
         min_variance: neurons whose variance over all training data is below it are left out of traces.
-        upper: if given, the value is ``bucket · |{s ≥ 0 : bucket · s ≤ upper}| / upper``, a ratio.
+        upper: if given, the value is the share covered of the buckets up to there: of 0 … n − 1, with
+            n = max(1, ⌈upper / bucket − 1e-9⌉).
         memory: what training traces may take on the device; beyond it they are streamed from disk, where they take
             twice their size.
     """
@@ -103,7 +105,7 @@ class SurpriseCriterion(Criterion[Buckets]):
             chosen = tuple(name for name in layout if name in self.layers)
             missing = [name for name in self.layers if name not in layout]
         else:
-            chosen, missing = tuple(matching(layout, self.layers)), []
+            chosen, missing = tuple(matching(layout, self.layers)), without_match(layout, self.layers)
         if missing or not chosen:
             raise LayerError(
                 f"{self.name}: layers={self.layers!r} names {missing[0] if missing else 'no layer'!r} "
@@ -135,13 +137,8 @@ class SurpriseCriterion(Criterion[Buckets]):
 
     def observe(self, state: Buckets, batch: Activations, *, donate: bool = False) -> Buckets:
         """Cover the buckets the inputs fall into; those without a place are left out and counted."""
-        buckets, finite = self._buckets(batch)
-        placed = buckets.isfinite()
-        unplaced = (finite & ~placed).sum()
-        counts = state.counts + batch.only(self._names(batch)).tally
-        counts[TAKEN] -= unplaced
-        counts[UNPLACED] += unplaced
-        return Buckets(counts, state.widths, state.covered.add(buckets, placed))
+        buckets, counts = self._buckets(batch)
+        return Buckets(state.counts + counts, state.widths, state.covered.add(buckets, buckets.isfinite()))
 
     def merge(self, a: Buckets, b: Buckets) -> Buckets:
         """Buckets of either."""
@@ -149,47 +146,73 @@ class SurpriseCriterion(Criterion[Buckets]):
 
     def value(self, state: Buckets) -> Float[Tensor, ""]:
         """Number of buckets, or the share of those up to ``upper``."""
-        if self.upper is None:
-            return state.covered.count()
-        return self._within(state.covered.numbers).sum().double() * (self.bucket / self.upper)
+        return self._within(state.covered.numbers).sum().double() / (self._end or 1)
 
     def gain(self, state: Buckets, batch: Activations) -> Float[Tensor, "batch"]:
         """What each input's bucket would add."""
         buckets, _ = self._buckets(batch)
         fresh = buckets.isfinite() & ~state.covered.contains(buckets)
-        if self.upper is None:
-            return fresh.double()
-        return (fresh & self._within(buckets)).double() * (self.bucket / self.upper)
+        return (fresh & self._within(buckets)).double() / (self._end or 1)
 
     def admit(
         self, state: Buckets, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], Buckets]:
-        """In order, inputs whose bucket adds to the value and is new to the inputs before them as well."""
+        """Take, in order, inputs whose bucket adds to the value and is new to the inputs before them as well.
+
+        A negative limit takes all that have a bucket, since none lowers the value. Inputs left out are counted.
+        """
+        buckets, counts = self._buckets(batch)
+        if min_gain < 0:
+            taken = buckets.isfinite()
+        else:
+            taken = state.covered.firsts(buckets, self._within(buckets) & (min_gain < 1 / (self._end or 1)))
+        counts[TAKEN] = taken.sum()
+        # Where looking is free, what is as it was stays the same object.
+        known = taken.device.type == "cpu" and not bool(taken.any())
+        covered = state.covered if known else state.covered.add(buckets, taken)
+        return taken, Buckets(state.counts + counts, state.widths, covered)
+
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """Tell why each input is left out: ``NOT_FINITE`` or, without a bucket, ``UNPLACED``; else ``TAKEN``."""
         buckets, _ = self._buckets(batch)
-        useful = buckets.isfinite() if self.upper is None else self._within(buckets)
-        step = 1.0 if self.upper is None else self.bucket / self.upper
-        taken = state.covered.firsts(buckets, useful & (min_gain < step))
-        return taken, Buckets(counted(state.counts, taken), state.widths, state.covered.add(buckets, taken))
+        unplaced = torch.where(buckets.isfinite(), TAKEN, UNPLACED)
+        return unplaced.masked_fill(~batch.only(self._names(batch)).finite, NOT_FINITE)
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
         """The surprise of each input; NaN for those left out."""
         fit: Fit = self.require_fitted()
         finite = batch.only(self._names(batch)).finite
-        return batch.memo(("surprise", id(fit)), lambda: fit.surprises(batch)).masked_fill(~finite, torch.nan)
+        surprises = batch.memo(("surprise", id(fit)), lambda: fit.surprises(batch))
+        return surprises.masked_fill(~(finite & surprises.isfinite()), torch.nan)
 
     def _names(self, batch: Activations) -> tuple[str, ...]:
         fit: Fit = self.require_fitted()
         return fit.view.names
 
-    def _buckets(self, batch: Activations) -> tuple[Tensor, Tensor]:
-        """The bucket of each input, NaN for those without, and which inputs are finite."""
+    def _buckets(self, batch: Activations) -> tuple[Float[Tensor, "batch"], Int[Tensor, "3"]]:
+        """The bucket of each input, not finite for those without, and how many have one or why not."""
         # Adding zero makes -0.0 into +0.0, the same bucket.
         buckets = (self.score(batch) / self.bucket).floor() + 0.0
-        return buckets, batch.only(self._names(batch)).finite
+        seen = batch.only(self._names(batch))
+        unplaced = (seen.finite & ~buckets.isfinite()).sum()
+        counts = seen.tally.clone()
+        counts[TAKEN] -= unplaced
+        counts[UNPLACED] += unplaced
+        return buckets, counts
+
+    @property
+    def _end(self) -> int | None:
+        """The first bucket that does not count any more, which is how many do; ``None`` if all do."""
+        if self.upper is None:
+            return None
+        # 1e-9 of a bucket may be rounding: 0.3 / 0.1 is a little below 3, 2 / 0.1 is 20.
+        return max(1, math.ceil(self.upper / self.bucket - 1e-9))
 
     def _within(self, buckets: Tensor) -> Bool[Tensor, "_"]:
-        assert self.upper is not None
-        return (buckets >= 0) & (buckets * self.bucket <= self.upper)
+        """Which buckets count in the value; those that are not finite do not."""
+        if self._end is None:
+            return buckets.isfinite()
+        return (buckets >= 0) & (buckets < self._end)
 
 
 class Fit(ABC):

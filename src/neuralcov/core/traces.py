@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -16,11 +16,15 @@ from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 
 _BLOCK_BYTES = 1 << 30
+# Enough that the median of a sample lies amid the rows.
+_MIDDLE_ROWS = 255
 
 
 @dataclass(frozen=True, eq=False)
 class Traces(Record):
-    """One row per training input: the outputs of the chosen layers side by side, float32.
+    """One row per training input: the outputs of the chosen layers side by side.
+
+    Rows are float32, or float64 where some of their layers gave float64.
 
     Rows lie in blocks of about 1 GiB. Blocks within ``budget`` bytes stay on the device; further ones go to a
     temporary file, are mapped into memory and streamed when needed. Labels and predictions, where the
@@ -59,6 +63,11 @@ class Traces(Record):
     def width(self) -> int:
         """Neurons of a trace."""
         return self.blocks[0].shape[1]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The type that holds every row: float64 if some are, else float32."""
+        return _widest(block.dtype for block in self.blocks)
 
     def observe(self, batch: Activations) -> Traces:
         """The traces with a batch as well; inputs with NaN or infinite outputs are left out."""
@@ -126,12 +135,13 @@ class Traces(Record):
         local = wanted - starts.repeat_interleave(cuts.diff())
         # Classes lie scattered over all blocks: per block, nothing but the gathering itself is left to the host.
         on_device = local.to(self.device, non_blocking=True)
-        found = torch.empty(len(wanted), self.width, dtype=torch.float32, device=self.device)
+        found = torch.empty(len(wanted), self.width, dtype=self.dtype, device=self.device)
         for block, (low, high) in zip(self.blocks, pairwise(cuts.tolist()), strict=True):
-            if low < high and block.device == found.device:
+            if low < high and block.device == found.device and block.dtype == found.dtype:
                 torch.index_select(block, 0, on_device[low:high], out=found[low:high])
             elif low < high:
-                found[low:high] = block[local[low:high]].to(self.device, non_blocking=True)
+                at = on_device if block.device == found.device else local
+                found[low:high] = block[at[low:high]].to(self.device, non_blocking=True)
         return found
 
     def _with(self, rows: Tensor) -> tuple[Tensor, ...]:
@@ -152,20 +162,35 @@ class Traces(Record):
 
 
 def trace_of(batch: Activations, names: Sequence[str]) -> Float[Tensor, "batch width"]:
-    """The outputs of the named layers side by side; steps past an input's end read as zeros."""
+    """The outputs of the named layers side by side; steps past an input's end read as zeros.
+
+    Float64 if some of these layers are, else float32.
+    """
+    dtype = _widest(batch.layers[name].dtype for name in names)
     parts = []
     for name in names:
-        outputs = batch.layers[name].to(batch.device, torch.float32)
+        outputs = batch.layers[name].to(batch.device, dtype)
         if name in batch.present:
             outputs = outputs.masked_fill(~batch.present[name].to(batch.device)[:, None], 0)
         parts.append(outputs)
     return torch.cat(parts, dim=1)
 
 
+def middle(rows: Float[Tensor, "rows width"]) -> Float[Tensor, "width"]:
+    """A point amid rows that a few far ones among them do not move: the median of some, neuron by neuron."""
+    some = rows[:: -(-len(rows) // _MIDDLE_ROWS)]
+    return some.sort(dim=0).values[len(some) // 2]
+
+
+def _widest(types: Iterable[torch.dtype]) -> torch.dtype:
+    return torch.float64 if torch.float64 in types else torch.float32
+
+
 def _on_disk(block: Tensor) -> Tensor:
     """The block in a temporary file that goes when nothing refers to it any more."""
     with tempfile.TemporaryFile(prefix="neuralcov-traces-") as file:
-        mapped = np.memmap(file, dtype=np.float32, mode="w+", shape=tuple(block.shape))
-        mapped[:] = block.cpu().numpy()
+        rows = block.cpu().numpy()
+        mapped = np.memmap(file, dtype=rows.dtype, mode="w+", shape=rows.shape)
+        mapped[:] = rows
         mapped.flush()
         return torch.from_numpy(mapped)

@@ -44,6 +44,11 @@ class TraceView:
         self.classes = self._classes()
 
     @property
+    def dtype(self) -> torch.dtype:
+        """The type that holds every training trace."""
+        return self.traces.dtype
+
+    @property
     def width(self) -> int:
         """Neurons of a trace."""
         return self.traces.width if self._columns is None else len(self._columns)
@@ -112,7 +117,8 @@ class TraceView:
         variances = _kept_variances.get(self.traces)
         if variances is None:
             variances = _kept_variances[self.traces] = _variances(self.traces)
-        taking_part = torch.tensor(chosen, device=self.device) & (variances.to(self.device) >= min_variance)
+        # A variance beyond float64 is NaN or infinite, and not below anything.
+        taking_part = torch.tensor(chosen, device=self.device) & ~(variances.to(self.device) < min_variance)
         if not bool(taking_part.any()):
             raise CalibrationError(
                 f"no neuron of {', '.join(self.names)} varies by min_variance={min_variance:g} over the training data"

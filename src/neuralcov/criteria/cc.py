@@ -17,11 +17,12 @@ from neuralcov.core.criterion import (
     State,
     counted,
     no_counts,
+    not_finite,
     widths_of,
 )
 from neuralcov.core.greedy import Clusters, Reach, covered_by_all, offer_all
 from neuralcov.core.layout import Layout, in_execution_order
-from neuralcov.core.shapes import Bool, Float
+from neuralcov.core.shapes import Bool, Float, Int
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +105,16 @@ class CC(Criterion[CCState]):
         self, state: CCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], CCState]:
         """In order, inputs that open a cluster; the others change nothing, so that all can be offered together."""
-        if min_gain >= 1:
+        if not 0 <= min_gain < 1:
             return super().admit(state, batch, min_gain=min_gain)
         values, valid = [stack.values for stack in batch.stacks], [_valid(stack) for stack in batch.stacks]
         clusters, opened = offer_all(state.clusters, values, valid, self._reach())
-        return opened, CCState(counted(state.counts, opened), state.widths, clusters)
+        counts = counted(state.counts, opened, self.exclusions(batch))
+        return opened, CCState(counts, state.widths, clusters)
+
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """Inputs that are not finite; any other lies somewhere."""
+        return not_finite(batch)
 
     def _reach(self) -> Reach:
         return Reach(float(self.distance), self.squared)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.nearest import Corpus, Group, nearest, nearest_in_groups, queries_at_once
 from neuralcov.core.shapes import Float, Int
 from neuralcov.core.surprise import Fit, SurpriseCriterion
+from neuralcov.core.traces import middle
 from neuralcov.core.traceview import TraceView
 
 
@@ -43,6 +45,8 @@ class DSC(SurpriseCriterion):
 
     bucket: float = 0.1
 
+    definition: ClassVar[int] = 2
+
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.one_of(self, "by", "predicted", "label")
@@ -52,7 +56,7 @@ class DSC(SurpriseCriterion):
         """By what the ratio of distances needs."""
         return (
             "their classes did not occur in calibration, or no other class did, or the nearest trace lies on one of "
-            "another class"
+            "another class, or their distances are beyond float64"
         )
 
     def fit(self, view: TraceView) -> Fit:
@@ -68,8 +72,7 @@ class DistanceFit(Fit):
         self._to_others = torch.full((len(view.classes),), torch.nan, dtype=torch.float64, device=view.device)
         self._known = torch.zeros(len(view.classes), dtype=torch.bool)
         _, first = next(iter(view.stream()))
-        centre = first[:4096].double().mean(0).float()
-        self._everyone = Corpus(self._stream, view.rows, centre, view.classes.to(view.device))
+        self._everyone = Corpus(self._stream, view.rows, middle(first[:4096]), view.classes.to(view.device))
 
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
         """‖x − x_a‖ / ‖x_a − x_b‖; what is missing of the latter is found for the whole batch at once.
@@ -84,6 +87,7 @@ class DistanceFit(Fit):
 
     def _surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
         classes, traces = self.classes_and_traces(batch)
+        traces = traces.to(torch.promote_types(traces.dtype, self.view.dtype))
         groups = [
             Group((classes == label).nonzero()[:, 0], partial(self._own, label))
             for label in sorted(set(classes.tolist()))

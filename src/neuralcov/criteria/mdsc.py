@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -43,6 +44,8 @@ class MDSC(SurpriseCriterion):
 
     ridge: float = field(default=1e-2, kw_only=True)
 
+    definition: ClassVar[int] = 2
+
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.number(self, "ridge", at_least=1e-12)
@@ -50,7 +53,10 @@ class MDSC(SurpriseCriterion):
     @property
     def unplaced(self) -> str:
         """By what a covariance needs."""
-        return "their classes did not occur in calibration, or with equal traces only, which have no spread"
+        return (
+            "their classes did not occur in calibration, or with equal traces only, which have no spread, or their "
+            "distances are beyond float64"
+        )
 
     def fit(self, view: TraceView) -> Fit:
         """A factor per class."""
@@ -61,10 +67,12 @@ class MDSC(SurpriseCriterion):
 class ClassFactor:
     """What one class needs: mean, λ, and a Cholesky factor, of Σ + λI or, in the dual, of XXᵀ + nλI.
 
+    ``rounded`` is what the mean lacks for being float64, which counts where traces differ in their last digits.
     ``factor`` is ``None`` for a class whose traces are all equal.
     """
 
     mean: Tensor
+    rounded: Tensor
     strength: Tensor
     factor: Tensor | None
     dual: bool
@@ -82,24 +90,29 @@ class MahalanobisFit(ClassFit):
         known = self._classes[label]
         # The mean is float64, and so is what is taken from it.
         apart = traces - known.mean
-        squares = apart.square().sum(1)
         if known.factor is None:
-            return torch.where(squares == 0, squares, torch.nan)
+            return torch.where((apart == 0).all(1), 0.0, torch.nan).double()
+        apart -= known.rounded
         if not known.dual:
             return _solved(known.factor, apart.T).sqrt()
         own = self.view.of_class(label)
         along = torch.cat([(part - known.mean) @ apart.T for part in torch.split(own, _ROWS)])
         # What lies outside the span of the class is measured by λ alone; rounding must not make it negative.
+        squares = apart.square().sum(1)
         return ((squares - _solved(known.factor, along)).clamp(min=0) / known.strength).sqrt()
 
 
 def _factorised(rows: Tensor, ridge: float) -> ClassFactor:
     count, width = rows.shape
     mean = torch.stack([part.sum(0, dtype=torch.float64) for part in torch.split(rows, _ROWS)]).sum(0) / count
+    # The mean of equal numbers may be off in the last digit.
+    equal = bool((rows[1:] == rows[:1]).all())
+    mean = rows[0].double() if equal else mean
+    rounded = torch.stack([(part - mean).sum(0) for part in torch.split(rows, _ROWS)]).sum(0) / count
     trace = torch.stack([(part - mean).square_().sum() for part in torch.split(rows, _ROWS)]).sum() / count
     strength = ridge * trace / width
     if float(trace) == 0:
-        return ClassFactor(mean, strength, None, dual=False)
+        return ClassFactor(mean, rounded, strength, None, dual=False)
     if count > width:
         scatter = torch.zeros(width, width, dtype=torch.float64, device=rows.device)
         for part in torch.split(rows, _ROWS):
@@ -111,7 +124,7 @@ def _factorised(rows: Tensor, ridge: float) -> ClassFactor:
         centred = rows - mean
         matrix = centred @ centred.T
         matrix.diagonal().add_(count * strength)
-    return ClassFactor(mean, strength, torch.linalg.cholesky(matrix), dual=count <= width)
+    return ClassFactor(mean, rounded, strength, torch.linalg.cholesky(matrix), dual=count <= width)
 
 
 def _solved(factor: Tensor, columns: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from neuralcov.core.criterion import (
     State,
     counted,
     no_counts,
+    not_finite,
     resource,
     widths_of,
 )
@@ -30,7 +31,7 @@ from neuralcov.core.kernels import usable
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.moments import Moments, empty_moments
 from neuralcov.core.records import Record
-from neuralcov.core.shapes import Bool, Float
+from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.core.sizes import parse_bytes, show_bytes
 from neuralcov.core.spread import grow, spread, spread_gain
 
@@ -176,9 +177,11 @@ class NLC(Criterion[NLCState]):
             growing = self.rule == "growing"
             moments = tuple(group.moments for group in entry)
             taken, moved, spreads = admit_one_by_one(moments, batch, growing=growing, min_gain=min_gain)
+            # No layer takes an excluded input, but its gain of 0 exceeds a negative limit.
+            taken = taken & batch.finite
             groups = tuple(LayerSpread(m, s if growing else None) for m, s in zip(moved, spreads, strict=True))
-            return taken, NLCState(counted(state.counts, taken), state.widths, (groups,))
-        if self.rule != "growing" or min_gain > 0:
+            return taken, NLCState(counted(state.counts, taken, self.exclusions(batch)), state.widths, (groups,))
+        if self.rule != "growing" or min_gain != 0:
             return super().admit(state, batch, min_gain=min_gain)
         # Under the growing rule, observing tells whether an input gains, and changes nothing if it does not.
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
@@ -187,7 +190,16 @@ class NLC(Criterion[NLCState]):
             after = self.observe(state, batch.take(slice(index, index + 1)), donate=index > 0)
             taken[index] = self.value(after) > self.value(state)
             state = after
-        return taken, NLCState(counted(before.counts, taken), state.widths, state.classes)
+        return taken, NLCState(counted(before.counts, taken, self.exclusions(batch)), state.widths, state.classes)
+
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """Inputs that are not finite and, with classes, those labelled outside them."""
+        found = not_finite(batch)
+        if self.classes is None:
+            return found
+        assert batch.labels is not None
+        labels = batch.labels.to(batch.device)
+        return torch.where((labels < 0) | (labels >= self.classes), UNPLACED, TAKEN).where(batch.finite, found)
 
     def _gain_of(self, entry: Entry | None, batch: Activations) -> Tensor:
         gains = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)

@@ -11,7 +11,17 @@ from torch import Tensor
 from neuralcov.core import checks
 from neuralcov.core.abstract import AbstractPaths, Members, abstract_paths, distances, furthest
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, counted, no_counts, widths_of
+from neuralcov.core.criterion import (
+    ALL_PROMISES,
+    NOT_FINITE,
+    TAKEN,
+    UNPLACED,
+    Criterion,
+    State,
+    counted,
+    no_counts,
+    widths_of,
+)
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.paths import Paths, critical_paths, explained, paths_name
@@ -190,7 +200,7 @@ class NPC(Criterion[NPCState]):
         self, state: NPCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], NPCState]:
         """In order, inputs that hit a cell nothing before them has: the first to hit any cell not yet covered."""
-        if min_gain > 0:
+        if min_gain != 0:
             return super().admit(state, batch, min_gain=min_gain)
         cells, _ = self._cells(state, batch)
         rows = torch.arange(batch.size, device=cells.device)[:, None].expand(cells.shape)
@@ -200,18 +210,28 @@ class NPC(Criterion[NPCState]):
         taken = torch.zeros(batch.size + 1, dtype=torch.bool, device=cells.device)
         taken[first.masked_fill(state.covered, batch.size).flatten()] = True
         covered = state.covered | (first < batch.size)
-        return taken[:-1], NPCState(counted(state.counts, taken[:-1]), state.widths, covered)
+        counts = counted(state.counts, taken[:-1], self.exclusions(batch))
+        return taken[:-1], NPCState(counts, state.widths, covered)
+
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """Inputs with outputs or relevance that are not finite, and those whose class has no abstract path."""
+        usable, _, known = self._placed(batch)
+        return torch.where(usable, torch.where(known, TAKEN, UNPLACED), NOT_FINITE)
 
     def _cells(self, state: NPCState, batch: Activations) -> tuple[Int[Tensor, "batch cells"], Int[Tensor, "3"]]:
         """The cells each input falls into, one past the last for none, and the counts of inputs."""
         fit: NPCFit = self.require_fitted()
-        assert batch.predictions is not None
-        usable = explained(batch)
-        index, known = fit.abstract.place(batch.predictions.to(batch.device))
+        usable, index, known = self._placed(batch)
         taken = usable & known
         cells = (self._by_likeness if self.mode == "structure" else self._by_distance)(fit, batch, index, taken)
         counts = torch.stack([taken.sum(), (~usable).sum(), (usable & ~known).sum()])
         return torch.where(taken[:, None] & (cells >= 0), cells, state.covered.numel()), counts
+
+    def _placed(self, batch: Activations) -> tuple[Bool[Tensor, "batch"], Int[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        """Which inputs have finite outputs and relevance, the index of their class, and whether it has a path."""
+        fit: NPCFit = self.require_fitted()
+        assert batch.predictions is not None
+        return explained(batch), *fit.abstract.place(batch.predictions.to(batch.device))
 
     def _by_likeness(
         self, fit: NPCFit, batch: Activations, index: Tensor, taken: Tensor

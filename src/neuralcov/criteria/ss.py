@@ -10,10 +10,10 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.bits import pack
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, widths_of
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, not_finite, widths_of, with_excluded
 from neuralcov.core.keys import set_keys
 from neuralcov.core.layout import Layout, group_by_width
-from neuralcov.core.shapes import Bool, Float
+from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.core.signqueue import SignQueue
 from neuralcov.core.signs import (
     Absorption,
@@ -110,13 +110,19 @@ class SS(Criterion[SSState]):
         self, state: SSState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], SSState]:
         """In order, inputs that show a pair; see :mod:`neuralcov.core.signqueue`. Waits for the device every round."""
+        if min_gain < 0:
+            return super().admit(state, batch, min_gain=min_gain)
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         for start in range(0, batch.size if state.pairs else 0, _QUEUE):
             part = batch.take(slice(start, start + _QUEUE))
             chosen = _gaining(state, part, min_gain)
             taken[start : start + _QUEUE] = chosen
             state = self.observe(state, part.take(chosen.nonzero()[:, 0]))
-        return taken, state
+        return taken, with_excluded(state, self.exclusions(batch))
+
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """Inputs that are not finite; any other has its signs."""
+        return not_finite(batch)
 
 
 def _gaining(state: SSState, batch: Activations, min_gain: float) -> Bool[Tensor, "batch"]:

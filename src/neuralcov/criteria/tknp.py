@@ -9,7 +9,15 @@ from torch import Tensor
 
 from neuralcov.core import checks
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, counted, no_counts, widths_of
+from neuralcov.core.criterion import (
+    ALL_PROMISES,
+    Criterion,
+    State,
+    counted,
+    no_counts,
+    not_finite,
+    widths_of,
+)
 from neuralcov.core.keys import KeySet, set_keys
 from neuralcov.core.layout import Layout, group_by_width
 from neuralcov.core.shapes import Bool, Float, Int
@@ -79,9 +87,16 @@ class TKNP(Criterion[Patterns]):
         self, state: Patterns, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], Patterns]:
         """In order, inputs whose pattern is new to the state and to the inputs before them."""
+        if min_gain < 0:
+            return super().admit(state, batch, min_gain=min_gain)
         keys = self._keys(batch)
-        taken = state.seen.firsts(keys, batch.finite & (min_gain < 1))
-        return taken, Patterns(counted(state.counts, taken), state.widths, state.seen.add(keys, taken))
+        admitted = state.seen.firsts(keys, batch.finite & (min_gain < 1))
+        counts = counted(state.counts, admitted, self.exclusions(batch))
+        return admitted, Patterns(counts, state.widths, state.seen.add(keys, admitted))
+
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """Inputs that are not finite; any other has a pattern."""
+        return not_finite(batch)
 
     def _keys(self, batch: Activations) -> Int[Tensor, "batch 2"]:
         return batch.memo(("pattern keys", self.k), lambda: self._compute_keys(batch))

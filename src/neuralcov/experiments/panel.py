@@ -19,6 +19,7 @@ from neuralcov.coverage import Coverage
 from neuralcov.experiments.settings import AnyCriterion, representatives, taught
 from neuralcov.experiments.tally import Tally, Values
 from neuralcov.tap import unpack_batch
+from neuralcov.tap.inputs import requires_two_inputs
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,10 @@ class Reading:
 
     def run(self, coverage: Coverage, batches: Iterable[Any]) -> Iterator[Activations]:
         """The activations of every batch."""
+        two_inputs = coverage.model is not None and requires_two_inputs(coverage.model)
         with coverage.tap():
             for item in batches:
-                batch = unpack_batch(item, unpack=self.unpack)
+                batch = unpack_batch(item, self.unpack, two_inputs=two_inputs)
                 yield coverage.run(batch.inputs, batch.labels, predictions=self.predictions)[0]
 
 

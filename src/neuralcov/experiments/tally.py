@@ -9,7 +9,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import SPLIT_FREE
 from neuralcov.core.errors import InputError
 from neuralcov.core.layout import Layout
-from neuralcov.core.ledger import Ledger, States
+from neuralcov.core.ledger import Ledger, SharedStates
 from neuralcov.experiments.settings import AnyCriterion
 
 Values = dict[str, float]
@@ -28,21 +28,19 @@ class Tally:
         ]
 
     @property
-    def states(self) -> tuple[States, ...]:
+    def states(self) -> tuple[SharedStates | None, ...]:
         """What :meth:`start_from` takes; they are not overwritten from here on."""
-        for ledger, _ in self._ledgers:
-            ledger.hold()
-        return tuple(ledger.states for ledger, _ in self._ledgers)
+        return tuple(ledger.share() for ledger, _ in self._ledgers)
 
     @property
     def inputs(self) -> int:
         """How many inputs were observed."""
         return self._ledgers[0][0].inputs
 
-    def start_from(self, states: tuple[States, ...]) -> None:
+    def start_from(self, states: tuple[SharedStates | None, ...]) -> None:
         """Go on from the states of another tally of the same criteria."""
         for (ledger, _), state in zip(self._ledgers, states, strict=True):
-            ledger.replace(state, held=True)
+            ledger.adopt(state)
 
     def observe(self, batch: Activations) -> None:
         """Take a batch in."""
@@ -57,11 +55,11 @@ class Tally:
         """Go on with some of the criteria only."""
         found = []
         for ledger, chunked in self._ledgers:
-            pairs = [(c, s) for c, s in zip(ledger.criteria, ledger.states, strict=True) if wanted(c)]
-            if pairs:
+            chosen = [index for index, criterion in enumerate(ledger.criteria) if wanted(criterion)]
+            if chosen:
                 assert ledger.layout is not None
-                rest = _ledger([criterion for criterion, _ in pairs], ledger.layout)
-                rest.replace(tuple(state for _, state in pairs), held=ledger.held)
+                rest, states = _ledger([ledger.criteria[index] for index in chosen], ledger.layout), ledger.share()
+                rest.adopt(None if states is None else tuple(states[index] for index in chosen))
                 found.append((rest, chunked))
         self._ledgers = found
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from neuralcov.core.ledger import LayerRow
 from neuralcov.coverage import Coverage
+from neuralcov.tap import Unmeasured
 
 SCHEMA = 1
 
@@ -19,7 +20,8 @@ SCHEMA = 1
 class Measurement:
     """What a suite covers of a model.
 
-    ``before`` are the values the suite was added to, where it was measured on top of another one.
+    ``before`` are the values the suite was added to, where it was measured on top of another one. ``unmeasured`` is the
+    share of the model's parameters that belong to no measured layer, where there is a model.
     """
 
     model: str
@@ -31,6 +33,7 @@ class Measurement:
     findings: tuple[str, ...]
     calibration: Mapping[str, str | None]
     before: Mapping[str, float] | None = None
+    unmeasured: Unmeasured | None = None
 
     @property
     def increase(self) -> dict[str, float] | None:
@@ -65,6 +68,7 @@ def measurement(
         findings=tuple(str(finding) for finding in coverage.findings()),
         calibration=coverage.calibration_ids(),
         before=before,
+        unmeasured=coverage.unmeasured(),
     )
 
 

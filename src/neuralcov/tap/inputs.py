@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,38 +12,60 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from neuralcov.core.errors import InputError
+from neuralcov.tap.signatures import Form, form_of
 
 Inputs: TypeAlias = "Tensor | PackedSequence | tuple[Any, ...] | Mapping[str, Any]"
-Unpack: TypeAlias = "Callable[[Any], tuple[Any, Any]]"
+Unpack: TypeAlias = "Callable[[Any], tuple[Any, Any] | tuple[Any, Any, int | str | None]]"
+Lengths: TypeAlias = "Callable[[Any], Any] | str"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: the model's inputs, and labels where there are any."""
+    """One batch: the model's inputs, and labels and lengths where there are any.
+
+    ``batch`` is the number of inputs, or the name of the tensor with one row per input, where ``unpack=`` said so.
+    """
 
     inputs: Any
     labels: Tensor | None = None
+    lengths: Any = None
+    batch: int | str | None = None
 
 
-def unpack_batch(item: Any, batch_axis: int = 0, unpack: Unpack | None = None) -> Batch:
+def unpack_batch(
+    item: Any,
+    unpack: Unpack | None = None,
+    *,
+    two_inputs: bool = False,
+    read_labels: Callable[[Any], Tensor | None] | None = None,
+) -> Batch:
     """Take apart what a loader yields.
 
-    A tensor is the input. A pair whose second part is an integer tensor of length B is inputs and labels;
-    any other tuple is several inputs. A mapping is keyword inputs, with ``labels`` taken out. ``unpack``
-    decides otherwise: it returns inputs and labels.
+    A tensor is the input. Of a pair the second part is the label, or an input if the model requires two; a longer tuple
+    is several inputs. A mapping is keyword inputs, with ``labels`` taken out. ``unpack`` decides otherwise: it returns
+    inputs and labels, and where their tensors disagree the number of inputs or the name of the tensor with one row per
+    input.
+
+    Args:
+        item: what the loader yields.
+        unpack: takes it apart in place of these rules.
+        two_inputs: whether the model requires two inputs, see :func:`requires_two_inputs`.
+        read_labels: from labels as they come to a tensor; by default those that no criterion can use are left out.
     """
+    read_labels = read_labels or usable_labels
     if unpack is not None:
-        inputs, labels = unpack(item)
-        return Batch(inputs, as_labels(labels))
+        inputs, labels, batch = (*unpack(item), None)[:3]
+        return Batch(inputs, read_labels(labels), batch=batch)
     if isinstance(item, (Tensor, np.ndarray, PackedSequence)):
         return Batch(item)
     if isinstance(item, Mapping):
         rest = {key: value for key, value in item.items() if key != "labels"}
-        return Batch(rest, as_labels(item.get("labels")))
+        return Batch(rest, read_labels(item.get("labels")))
     if isinstance(item, (tuple, list)):
         parts = tuple(item)
-        if len(parts) == 2 and _are_labels(parts[1], batch_size(parts[0], batch_axis)):
-            return Batch(parts[0], as_labels(parts[1]))
+        if len(parts) == 2 and not (two_inputs and _is_one_input(parts[0])):
+            inputs = (parts[0],) if is_list_of_inputs(parts[0]) else parts[0]
+            return Batch(inputs, read_labels(parts[1]))
         if len(parts) == 1:
             return Batch(parts[0])
         return Batch(parts)
@@ -53,28 +75,114 @@ def unpack_batch(item: Any, batch_axis: int = 0, unpack: Unpack | None = None) -
     )
 
 
+def with_lengths(batch: Batch, item: Any, lengths: Lengths, form: Form) -> Batch:
+    """A batch with the length of each input.
+
+    Args:
+        batch: what was made of ``item``.
+        item: what the loader yielded.
+        lengths: from ``item`` to lengths, or the key under which it holds them. What lies under the key goes to the
+            model only if that takes it.
+        form: what the model can be called with.
+    """
+    if callable(lengths):
+        return replace(batch, lengths=lengths(item))
+    if not isinstance(lengths, str):
+        raise InputError(f"lengths={lengths!r}: expected a function from a batch to lengths, or a mapping's key")
+    if not isinstance(item, Mapping) or lengths not in item:
+        held = f"keys {', '.join(map(str, item))}" if isinstance(item, Mapping) else f"type {type(item).__name__}"
+        raise InputError(f"lengths={lengths!r} is no key of a batch of {held}: pass a function from a batch to lengths")
+    inputs = batch.inputs
+    if isinstance(inputs, Mapping) and not form.takes(lengths):
+        inputs = {key: value for key, value in inputs.items() if key != lengths}
+    return replace(batch, inputs=inputs, lengths=item[lengths])
+
+
+def unused_part(item: Any, batch: Batch, form: Form) -> str | None:
+    """What to say of a pair's second part that no criterion can use and that the model could have taken."""
+    if not isinstance(item, (tuple, list)) or len(item) != 2 or batch.inputs is not item[0] or batch.labels is not None:
+        return None
+    second = item[1]
+    if not isinstance(second, (Tensor, np.ndarray)) or len(form.positional) < 2:
+        return None
+    return (
+        f"batches: the second part of a pair, of type {second.dtype} and shape {tuple(second.shape)}, was taken for a "
+        f"target that no criterion uses, not for {form.positional[1]!r}, which the model can do without: pass unpack= "
+        "to say which parts are inputs"
+    )
+
+
+def requires_two_inputs(model: nn.Module) -> bool:
+    """Whether a model's ``forward`` requires a second argument given by position.
+
+    >>> requires_two_inputs(nn.Linear(1, 1)), requires_two_inputs(nn.Bilinear(1, 1, 1))
+    (False, True)
+    """
+    return form_of(model).required >= 2
+
+
+def _is_one_input(value: Any) -> bool:
+    return isinstance(value, (Tensor, np.ndarray, PackedSequence))
+
+
+def usable_labels(labels: Any) -> Tensor | None:
+    """Labels that criteria can use: one whole number per input; ``None`` for targets of any other form."""
+    if isinstance(labels, (tuple, list, range)):
+        whole = bool(labels) and all(isinstance(label, (int, np.integer)) for label in labels)
+        return torch.tensor(labels).long() if whole else None
+    if not isinstance(labels, Tensor):
+        array = np.asarray(labels) if hasattr(labels, "__array__") else None
+        if array is None or array.dtype.kind not in "biu":
+            return None
+        labels = torch.as_tensor(array)
+    return None if _no_classes(labels) else as_labels(labels)
+
+
 def as_labels(labels: Any) -> Tensor | None:
-    """Labels as an integer tensor of one axis."""
+    """Labels as an integer tensor of one axis; others are refused."""
     if labels is None:
         return None
     tensor = torch.as_tensor(labels)
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dim() != 1:
+    if _no_classes(tensor):
         raise InputError(
             f"labels of type {tensor.dtype} and shape {tuple(tensor.shape)}: expected integers, one per input"
         )
-    return tensor
+    return tensor.long() if tensor.dtype == torch.bool else tensor
+
+
+def _no_classes(labels: Tensor) -> bool:
+    return labels.is_floating_point() or labels.is_complex() or labels.dim() != 1
+
+
+def is_list_of_inputs(value: Any) -> bool:
+    """Whether one argument of a model is a list of inputs, such as images of different sizes.
+
+    A tuple may as well be several tensors that belong together: it is a list if it holds images.
+    """
+    if isinstance(value, PackedSequence) or not isinstance(value, (list, tuple)) or not value:
+        return False
+    ranks = {part.ndim if isinstance(part, (Tensor, np.ndarray)) else None for part in value}
+    return ranks == {3} or (isinstance(value, list) and len(ranks) == 1 and None not in ranks)
 
 
 def batch_size(inputs: Any, batch_axis: int = 0) -> int:
-    """B: the length of the batch axis of the first input."""
-    first = first_tensor(inputs)
-    if first is None:
-        raise InputError(f"inputs of type {type(inputs).__name__} hold no tensor, so the batch has no size")
-    if isinstance(inputs, PackedSequence):
-        return int(inputs.batch_sizes[0])
-    if not -first.dim() <= batch_axis < first.dim():
-        raise InputError(f"an input of shape {tuple(first.shape)} has no axis {batch_axis}; set batch_axis=")
-    return first.shape[batch_axis]
+    """B: the length of the batch axis of the first argument with a tensor, or the number of elements of a list."""
+    if isinstance(inputs, (Tensor, PackedSequence)) or not isinstance(inputs, (Mapping, tuple, list)):
+        arguments: Iterable[Any] = (inputs,)
+    else:
+        arguments = inputs.values() if isinstance(inputs, Mapping) else inputs
+    for argument in arguments:
+        if isinstance(argument, PackedSequence):
+            return int(argument.batch_sizes[0])
+        if is_list_of_inputs(argument):
+            return len(argument)
+        first = first_tensor(argument)
+        if first is None:
+            continue
+        if not -first.dim() <= batch_axis < first.dim():
+            raise InputError(f"an input of shape {tuple(first.shape)} has no axis {batch_axis}; set batch_axis=")
+        return first.shape[batch_axis]
+    raise InputError(f"inputs of type {type(inputs).__name__} hold no tensor, so the batch has no size")
 
 
 def first_tensor(value: Any) -> Tensor | None:
@@ -153,13 +261,10 @@ class Padding:
 def padding_of(inputs: Any, lengths: Any, size: int, batch_axis: int = 0) -> Padding | None:
     """What is padded, ``None`` where nothing is.
 
-    Taken from ``lengths`` if given, else from keyword inputs called ``attention_mask`` or ``lengths``. Lengths do not
-    say how far the inputs were padded: every axis of the first input that is long enough may be that of the steps.
+    Taken from ``lengths`` if given, else from a keyword input of that name. Lengths do not say how far the inputs were
+    padded: every axis of the first input that is long enough may be that of the steps.
     """
     if lengths is None and isinstance(inputs, Mapping):
-        mask = inputs.get("attention_mask")
-        if isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[0] == size:
-            return Padding.of_mask(mask != 0)
         lengths = inputs.get("lengths")
     if lengths is None:
         return None
@@ -191,11 +296,3 @@ def _tensors(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, (tuple, list)):
         for part in value:
             yield from _tensors(part)
-
-
-def _are_labels(value: Any, size: int) -> bool:
-    if isinstance(value, np.ndarray):
-        return value.ndim == 1 and value.dtype.kind in "iu" and value.shape[0] == size
-    if not isinstance(value, Tensor) or value.is_floating_point() or value.is_complex() or value.dtype == torch.bool:
-        return False
-    return value.dim() == 1 and value.shape[0] == size

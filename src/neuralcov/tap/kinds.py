@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
-from torch.nn.modules.conv import _ConvNd
+from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
 RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 CELLS = (nn.RNNCell, nn.LSTMCell, nn.GRUCell)
@@ -40,32 +42,69 @@ class Kind:
         cell: a recurrent cell, called once per step; fewer calls mean absent steps.
         batch_axis: where the module itself says the batch lies, if it does.
         channels_first: features lie on axis 1; ``None`` leaves it to the rank of the output.
+        features: how many features a norm has, which tells their axis in an output of any rank.
+        prefers_last: where both axis 1 and the last are that long, it is the last.
     """
 
     recurrent: bool = False
     cell: bool = False
     batch_axis: int | None = None
     channels_first: bool | None = None
+    features: int | None = None
+    prefers_last: bool = True
 
 
 def is_layer_by_default(module: nn.Module) -> bool:
     """Whether a module counts when the user chooses nothing."""
-    return isinstance(module, _DEFAULT) or _is_transformers_conv1d(module)
+    return (issubclass(class_of(module), _DEFAULT) and not is_unreadable(module)) or _is_transformers_conv1d(module)
+
+
+def is_unreadable(module: nn.Module) -> bool:
+    """Whether a module is a layer that was traced and thereby forgot how its output is laid out."""
+    return issubclass(class_of(module), (nn.MultiheadAttention, *RECURRENT)) and not hasattr(module, "batch_first")
+
+
+def class_of(module: nn.Module) -> type[nn.Module]:
+    """The class of a module, or for a scripted or traced one the class of ``torch.nn`` that it was made of."""
+    if isinstance(module, torch.jit.ScriptModule):
+        original = getattr(nn, str(module.original_name), None)
+        if isinstance(original, type) and issubclass(original, nn.Module):
+            return original
+    return type(module)
 
 
 def kind_of(module: nn.Module) -> Kind:
     """How to read the output of ``module``."""
-    if isinstance(module, RECURRENT):
+    cls = class_of(module)
+    if issubclass(cls, RECURRENT):
         return Kind(recurrent=True, batch_axis=0 if module.batch_first else 1)
-    if isinstance(module, CELLS):
+    if issubclass(cls, CELLS):
         return Kind(cell=True, channels_first=False)
-    if isinstance(module, nn.MultiheadAttention):
+    if issubclass(cls, nn.MultiheadAttention):
         return Kind(batch_axis=0 if module.batch_first else 1, channels_first=False)
-    if isinstance(module, _CHANNELS_FIRST):
+    if issubclass(cls, _CHANNELS_FIRST):
         return Kind(channels_first=True)
     if is_layer_by_default(module):
         return Kind(channels_first=False)
-    return Kind()
+    return Kind(features=_normalised(module), prefers_last=not _says_channels_first(module))
+
+
+def feature_axis(shape: Sequence[int], kind: Kind) -> int:
+    """Return the axis of an output on which its features lie."""
+    return len(shape) - 1 if features_last(shape, kind) else 1
+
+
+def features_last(shape: Sequence[int], kind: Kind) -> bool:
+    """Return whether an output has its features on the last axis rather than on axis 1."""
+    if kind.channels_first is not None:
+        return not kind.channels_first
+    # A module of another kind, chosen by name: an image-like output has its features on axis 1, unless the module
+    # knows how many there are and the last axis is as long.
+    if len(shape) < 4:
+        return True
+    if kind.features is None or shape[-1] != kind.features:
+        return False
+    return shape[1] != kind.features or kind.prefers_last
 
 
 def multiplies_by_weights(module: nn.Module) -> bool:
@@ -75,11 +114,50 @@ def multiplies_by_weights(module: nn.Module) -> bool:
 
 def static_width(module: nn.Module) -> int | None:
     """The neurons of a module where its own attributes tell, before it was ever run."""
-    for attribute in ("out_features", "out_channels", "embed_dim"):
+    if isinstance(module, CELLS):
+        return int(module.hidden_size)
+    if isinstance(module, RECURRENT):
+        return int((module.proj_size or module.hidden_size) * (2 if module.bidirectional else 1))
+    for attribute in (
+        "out_features",
+        "out_channels",
+        "embed_dim",
+        *(["nf"] if _is_transformers_conv1d(module) else []),
+    ):
         width = getattr(module, attribute, None)
         if isinstance(width, int):
             return width
     return None
+
+
+def declared_width(module: nn.Module) -> int | None:
+    """The neurons that a module of a default kind says it has; ``None`` if it says nothing."""
+    if not is_layer_by_default(module):
+        return None
+    width = getattr(module, "nf", None) if _is_transformers_conv1d(module) else static_width(module)
+    return width if isinstance(width, int) else None
+
+
+def output_axis(module: nn.Module) -> int | None:
+    """The axis of a module's weight that counts its outputs; ``None`` if it is not known."""
+    if isinstance(module, _ConvTransposeNd) or _is_transformers_conv1d(module):
+        return 1
+    return 0 if isinstance(module, (nn.Linear, _ConvNd)) else None
+
+
+def _normalised(module: nn.Module) -> int | None:
+    """How many features a layer norm of any library has, by its attributes; ``None`` for modules of other kinds."""
+    shape = getattr(module, "normalized_shape", None)
+    if isinstance(shape, (tuple, list)):
+        return shape[0] if len(shape) == 1 else None
+    weight = getattr(module, "weight", None)
+    is_norm = "norm" in type(module).__name__.lower() and isinstance(weight, Tensor) and weight.dim() == 1
+    return weight.shape[0] if is_norm and isinstance(weight, Tensor) else None
+
+
+def _says_channels_first(module: nn.Module) -> bool:
+    """Whether a norm says that it takes images channel by channel, by an attribute or by its name, ``LayerNorm2d``."""
+    return getattr(module, "data_format", None) == "channels_first" or type(module).__name__.lower().endswith("2d")
 
 
 def _is_transformers_conv1d(module: nn.Module) -> bool:

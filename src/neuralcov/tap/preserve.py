@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import get_ident
+from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+
+from neuralcov.core.errors import InputError
+from neuralcov.core.guards import Turn
 
 
 def original_module(model: nn.Module) -> nn.Module:
@@ -21,45 +29,133 @@ def original_module(model: nn.Module) -> nn.Module:
         model = inner
 
 
+_turns: WeakKeyDictionary[nn.Module, Turn] = WeakKeyDictionary()
+_open: list[Block] = []
+# Guards the two above, what they say of modules, and what holds for the whole process; never held while a model runs.
+_registry = Turn()
+_process = ExitStack()
+
+
+def turn_of(model: nn.Module) -> Turn:
+    """The lock under which measured passes of a model happen one at a time, whoever measures."""
+    with _registry:
+        return _turns.setdefault(model, Turn())
+
+
+@dataclass(eq=False)
+class Block:
+    """A model kept as measurement needs it, and how its modules are to be afterwards.
+
+    Several blocks may hold one module, of a model and of a part of it or in several threads: the last one out puts it
+    back. ``thread`` is the only one that uses the block, ``None`` if there are several.
+    """
+
+    mode: str
+    thread: int | None
+    nested: bool
+    training: dict[nn.Module, bool]
+    buffers: dict[nn.Module, list[tuple[str, Tensor, Tensor]]]
+
+
 @contextmanager
-def preserved(model: nn.Module, mode: str) -> Iterator[None]:
+def preserved(model: nn.Module, mode: str) -> Iterator[Block]:
     """Within: eval mode (unless ``mode="keep"``), everything run as modules. Afterwards: as before."""
-    training = [(module, module.training) for module in model.modules()]
-    buffers = _remember_buffers(model)
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    with ExitStack() as stack:
+    with _registry:
+        block = _enter(model, mode)
+    try:
+        if mode == "eval":
+            model.eval()
+        yield block
+    finally:
+        with _registry:
+            _leave(block)
+
+
+def join(block: Block) -> None:
+    """Use a block that is open; once several threads do, none of them may nest another mode in it."""
+    with _registry:
+        if block.thread != get_ident():
+            _may_nest(block.mode, _around(block.training))
+            block.thread = None
+
+
+def _around(modules: Iterable[nn.Module]) -> list[Block]:
+    return [block for block in _open if any(module in block.training for module in modules)]
+
+
+def _may_nest(mode: str, others: list[Block]) -> bool:
+    """Whether one of the blocks has another mode; an error if another thread uses one of them then."""
+    if all(block.mode == mode for block in others):
+        return False
+    if any(block.thread != get_ident() for block in others):
+        raise InputError(
+            f"mode={mode!r} while another thread measures this model, or a part of it, with "
+            f"mode={'eval' if mode == 'keep' else 'keep'!r}: wait for it or measure a copy of the model"
+        )
+    return True
+
+
+def _enter(model: nn.Module, mode: str) -> Block:
+    modules = list(model.modules())
+    others = _around(modules)
+    nested = _may_nest(mode, others)
+    # What another block holds is not as it was before: go by what that block remembers.
+    held = {} if nested else {module: block for block in others for module in block.training}
+    block = Block(
+        mode,
+        get_ident(),
+        nested,
+        {module: held[module].training[module] if module in held else module.training for module in modules},
+        {m: held[m].buffers[m] if m in held else _copied_buffers(m) for m in modules if m._buffers},
+    )
+    if not _open:
+        # The fused transformer encoder bypasses its submodules.
+        _process.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+        torch.backends.mha.set_fastpath_enabled(False)
         if "torch._dynamo" in sys.modules:
             # Submodules may be compiled on their own; run them as the modules they are.
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        # The fused transformer encoder bypasses its submodules.
-        torch.backends.mha.set_fastpath_enabled(False)
-        try:
-            if mode == "eval":
-                model.eval()
+            _process.enter_context(torch.compiler.set_stance("force_eager"))
+    _open.append(block)
+    return block
+
+
+@contextmanager
+def random_state_kept(model: nn.Module) -> Iterator[None]:
+    """Within: random numbers as they would come. Afterwards: as if none had been drawn."""
+    devices = {parameter.device for parameter in model.parameters()}
+    cuda = sorted({device.index or 0 for device in devices if device.type == "cuda"})
+    on_mps = torch.mps.get_rng_state() if any(device.type == "mps" for device in devices) else None
+    plain, of_numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.random.fork_rng(devices=cuda):
             yield
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fast_path)
-            for module, flag in training:
-                module.training = flag
-            _restore_buffers(buffers)
+    finally:
+        random.setstate(plain)
+        np.random.set_state(of_numpy)
+        if on_mps is not None:
+            torch.mps.set_rng_state(on_mps)
 
 
-_Remembered = list[tuple[nn.Module, str, Tensor, Tensor]]
+def _leave(block: Block) -> None:
+    _open.remove(block)
+    if not _open:
+        _process.close()
+    held = set() if block.nested else {module for other in _open for module in other.training}
+    for module, flag in block.training.items():
+        if module not in held:
+            module.training = flag
+            _restore_buffers(module, block.buffers.get(module, []))
 
 
-def _remember_buffers(model: nn.Module) -> _Remembered:
-    return [
-        (module, name, buffer, buffer.clone())
-        for module in model.modules()
-        for name, buffer in module._buffers.items()
-        if buffer is not None
-    ]
+def _copied_buffers(module: nn.Module) -> list[tuple[str, Tensor, Tensor]]:
+    return [(name, buffer, buffer.clone()) for name, buffer in module._buffers.items() if buffer is not None]
 
 
-def _restore_buffers(buffers: _Remembered) -> None:
+def _restore_buffers(module: nn.Module, buffers: list[tuple[str, Tensor, Tensor]]) -> None:
     """Copy every value back: batch norm writes running statistics without raising a tensor's version."""
-    for module, name, buffer, copy in buffers:
+    for name, buffer, copy in buffers:
         with torch.inference_mode(buffer.is_inference()), torch.no_grad():
             buffer.copy_(copy)
-        if module._buffers.get(name) is not buffer:
+        # Scripted modules keep their buffers elsewhere and hand out another view of them every time.
+        if not isinstance(module, torch.jit.ScriptModule) and module._buffers.get(name) is not buffer:
             module._buffers[name] = buffer

@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import torch
 from torch import Tensor
 
 from neuralcov.core.errors import LayerError
 from neuralcov.core.kernels import row_means, usable
-from neuralcov.tap.inputs import Padding
-from neuralcov.tap.kinds import Kind
+from neuralcov.tap.kinds import Kind, features_last
+from neuralcov.tap.rows import RowOrder, with_batch_first
 
 # Below this many numbers, starting a kernel of our own costs more than it saves.
 _LARGE = 1 << 21
 _FAST_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
+class TokenMask(Protocol):
+    """What knows which tokens are padding."""
+
+    def over(self, tokens: int) -> Tensor | None:
+        """The mask ``(batch, tokens)`` of an axis of so many tokens, true at tokens; ``None`` if it has none."""
+
+
 def to_neurons(
-    output: Tensor, size: int, kind: Kind, layer: str, padding: Padding | None = None, *, total: bool = False
+    output: Tensor,
+    size: int,
+    kind: Kind,
+    layer: str,
+    padding: TokenMask | None = None,
+    *,
+    order: RowOrder | None = None,
+    total: bool = False,
 ) -> Tensor:
     """One number per input and feature: all other axes are averaged away.
 
@@ -26,6 +42,7 @@ def to_neurons(
         kind: how the module lays its output out.
         layer: the layer's name, for messages.
         padding: the tokens to average over where their axis is averaged.
+        order: which rows belong to which input; by default as far as the shape alone tells.
         total: sum the other axes instead, as for relevance, which is shared out among them.
     """
     if output.is_complex() or output.dim() == 0:
@@ -33,39 +50,20 @@ def to_neurons(
             f"layer {layer!r} gave an output of type {output.dtype} and shape {tuple(output.shape)}: "
             "expected real numbers with a batch axis; leave it out with layers="
         )
-    batch_first, folded = _batch_first(output, size, kind, layer)
+    batch_first, folded = with_batch_first(output, size, kind, layer, order)
     if batch_first.dim() == 1:
         batch_first = batch_first[:, None]
-    channels_first = kind.channels_first
-    if channels_first is None:
-        # A module of another kind, chosen by name: an image-like output has its features on axis 1.
-        channels_first = output.dim() >= 4
-    if channels_first and not folded and padding is None and not total and batch_first.dim() > 2:
+    channels_first = not features_last(output.shape, kind)
+    if channels_first and not folded and not total and batch_first.dim() > (2 if padding is None else 3):
         return _space_average(batch_first)
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
-    features_last = batch_first.movedim(axis, -1)
+    rows = batch_first.movedim(axis, -1)
     if total:
-        return features_last if features_last.dim() == 2 else features_last.flatten(1, -2).sum(1)
-    tokens = features_last.dim() == 3 or folded
-    return _average(features_last, padding.over(features_last.shape[1]) if padding is not None and tokens else None)
-
-
-def _batch_first(output: Tensor, size: int, kind: Kind, layer: str) -> tuple[Tensor, bool]:
-    """The output with its batch on axis 0, and whether that took folding (B·k) into (B, k)."""
-    shape = output.shape
-    if kind.batch_axis is not None and output.dim() > kind.batch_axis and shape[kind.batch_axis] == size:
-        return output.movedim(kind.batch_axis, 0), False
-    if kind.batch_axis is None:
-        if shape[0] == size:
-            return output, False
-        if size > 0 and shape[0] % size == 0:
-            return output.reshape(size, shape[0] // size, *shape[1:]), True
-        if output.dim() > 1 and shape[1] == size and not kind.channels_first:
-            return output.movedim(1, 0), False
-    raise LayerError(
-        f"layer {layer!r} gave shape {tuple(shape)} for a batch of {size}: no axis is the batch; "
-        "set batch_axis= or leave the layer out with layers="
-    )
+        return rows if rows.dim() == 2 else rows.flatten(1, -2).sum(1)
+    between = rows.shape[1:-1]
+    # Of several axes between batch and features the first is that of the tokens, unless another is as long.
+    tokens = len(between) > 0 and (folded or between[0] not in between[1:])
+    return _average(rows, padding.over(between[0]) if padding is not None and tokens else None)
 
 
 def _average(output: Tensor, mask: Tensor | None) -> Tensor:

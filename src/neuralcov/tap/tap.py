@@ -2,39 +2,46 @@
 
 from __future__ import annotations
 
+import copy
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
+from threading import get_ident
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from neuralcov.core.activations import Activations
+from neuralcov.core.activations import Activations, home_of
 from neuralcov.core.errors import InputError, LayerError
-from neuralcov.tap.inputs import Batch, Padding, batch_size, call, first_tensor, padding_of, to_device
-from neuralcov.tap.kinds import Kind, kind_of, multiplies_by_weights, static_width
-from neuralcov.tap.predict import checked_classes, predicted_classes, scores_of
-from neuralcov.tap.preserve import original_module, preserved
+from neuralcov.core.layout import Layout
+from neuralcov.core.ledger import Finding
+from neuralcov.tap.absent import fill_absent, module_name, never_fired, with_silent_modules
+from neuralcov.tap.experts import ExpertRows
+from neuralcov.tap.inputs import Batch, Padding, call, first_tensor, padding_of, to_device
+from neuralcov.tap.kinds import Kind, declared_width, kind_of, multiplies_by_weights, static_width
+from neuralcov.tap.known_rows import KnownRows
+from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, mask_takers
+from neuralcov.tap.members import Members, as_arguments
+from neuralcov.tap.predict import OutputRange, checked_classes, predicted_classes, scores_of
+from neuralcov.tap.preserve import Block, join, original_module, preserved, random_state_kept, turn_of
+from neuralcov.tap.probe import Probe
+from neuralcov.tap.recording import Recording, RowReader
 from neuralcov.tap.reduce import to_neurons
 from neuralcov.tap.relevance import layer_relevance, relevance_tape
+from neuralcov.tap.rows import Note, RowOrder, Rows, by_owner
 from neuralcov.tap.select import LayerChoice, choose_layers
-from neuralcov.tap.tape import Tape
+from neuralcov.tap.shards import Shards, require_whole
+from neuralcov.tap.signatures import Form, form_of
+from neuralcov.tap.steps import with_missing_steps
+from neuralcov.tap.unmeasured import Unmeasured, unmeasured
 
-
-@dataclass
-class _Recording:
-    """What the hooks gather during one run of the model."""
-
-    size: int
-    padding: Padding | None
-    layers: dict[str, Tensor] = field(default_factory=dict)
-    present: dict[str, Tensor] = field(default_factory=dict)
-    calls: dict[str, int] = field(default_factory=dict)
-    tape: Tape | None = None
+# What a layer's name has behind its module's: a further call, a time step.
+_CALL = re.compile(r"(#\d+)?(\[\d+\])?$")
 
 
 class Tap:
@@ -55,6 +62,7 @@ class Tap:
         device: torch.device | str | None = None,
         mode: str = "eval",
         steps: int | None = None,
+        rows: Rows | None = None,
     ) -> None:
         if not isinstance(model, nn.Module):
             raise InputError(f"a model of type {type(model).__name__}: expected a torch.nn.Module")
@@ -66,17 +74,49 @@ class Tap:
             raise InputError(f"batch_axis={batch_axis!r}: expected a whole number")
         if predict is not None and not callable(predict):
             raise InputError(f"predict={predict!r}: expected a function from the model's output to classes")
+        if rows is not None and not callable(rows):
+            raise InputError(f"rows={rows!r}: expected a function from layer and output to the input of each row")
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
+        self._by_choice = layers is not None
+        self._declared = {name: declared_width(module) for name, module in self.chosen.items()}
+        self._shards: Shards | None = None
+        self._looked_for_shards = False
         self._cells = [name for name, module in self.chosen.items() if kind_of(module).cell]
         self.batch_axis = batch_axis
         self._predict = predict
         self._device = None if device is None else torch.device(device)
         self._mode = mode
+        self._mask_takers = mask_takers(self.model, self.chosen)
+        self._mask_notes, self._range = MaskNotes(), OutputRange()
         self._steps: dict[str, int] = {}
         self._most_steps = steps
+        self._experts = ExpertRows(self.model, self.chosen)
+        self._probe = Probe(self._noted, layers, rows, self._experts)
+        self._reader = RowReader(self._probe, self._neurons)
+        self._layers: dict[str, int] = {}
+        self._fired: set[str] = set()
+        self._ran = False
+        self._turn = turn_of(self.model)
         self._depth = 0
-        self._recording: _Recording | None = None
+        self._block = ExitStack()
+        self._within: Block | None = None
+        self._recording: Recording | None = None
+
+    def fork(self) -> Tap:
+        """Copy this tap, with what it has found out, but without its block and its recording."""
+        twin = copy.copy(self)
+        twin._steps, twin._layers, twin._fired = dict(self._steps), dict(self._layers), set(self._fired)
+        twin._experts = ExpertRows(self.model, self.chosen)
+        twin._probe = self._probe.fork(twin._noted, twin._experts)
+        twin._reader = RowReader(twin._probe, twin._neurons)
+        twin._depth, twin._block, twin._within, twin._recording = 0, ExitStack(), None, None
+        return twin
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A deep copy has a model of its own, whose passes others may measure too.
+        vars(self).update(state)
+        self._turn = turn_of(self.model)
 
     @property
     def device(self) -> torch.device:
@@ -92,34 +132,91 @@ class Tap:
             )
         return first.device
 
+    @property
+    def known_rows(self) -> KnownRows:
+        """What was found out about the order of rows."""
+        return self._probe.known
+
+    @property
+    def spread(self) -> bool:
+        """Whether chosen modules have parameters that are spread over several ranks."""
+        return self._shards is not None
+
+    def unmeasured(self, layers: Collection[str] | None = None) -> Unmeasured:
+        """Count the parameters that belong to none of these layers; by default to none of the chosen modules."""
+        names = self.chosen if layers is None else {_CALL.sub("", layer) for layer in layers}
+        measured = [module for name, module in self.chosen.items() if name in names]
+        return unmeasured(self.model, measured, by_choice=self._by_choice)
+
     def widths(self) -> dict[str, int]:
         """Neurons of the chosen modules that tell them without being run."""
         known = {name: static_width(module) for name, module in self.chosen.items()}
         return {name: width for name, width in known.items() if width is not None}
 
-    def expect(self, layers: Collection[str]) -> None:
-        """Go on with as many time steps as these layers have, which an earlier run recorded."""
+    def expect(self, layers: Layout) -> None:
+        """Go on with the layers that an earlier run recorded, and as many time steps."""
+        self._layers = dict(layers.widths)
+        self._fired |= {module_name(layer) for layer in layers}
         unrolled = [layer.rpartition("[")[0] for layer in layers if layer.endswith("]")]
         called = [name for layer in layers if (name := layer.partition("#")[0]) in self._cells]
         self._steps |= Counter(name for name in unrolled if name.partition("#")[0] in self.chosen) | Counter(called)
 
+    def forget_steps(self) -> None:
+        """Let the next batch say again how many time steps there are."""
+        self._steps = {}
+
+    def findings(self) -> list[Finding]:
+        """What could not be masked. Waits for the device."""
+        return self._mask_notes.findings()
+
+    def output_findings(self) -> list[Finding]:
+        """What all outputs seen so far say about how classes are read off them. Waits for the device."""
+        return self._range.findings()
+
     @contextmanager
     def open(self) -> Iterator[None]:
         """One block: hooks are added at its start and gone at its end, exception or not."""
-        if self._depth:
-            yield
-            return
-        handles = []
-        self._depth += 1
+        with self._turn:
+            if self._within is None:
+                self._begin()
+            else:
+                join(self._within)
+            self._depth += 1
         try:
-            with preserved(self.model, self._mode):
-                for name, module in self.chosen.items():
-                    handles.append(module.register_forward_hook(partial(self._hook, name, kind_of(module))))
-                yield
+            yield
         finally:
-            self._depth -= 1
-            for handle in handles:
-                handle.remove()
+            with self._turn:
+                self._depth -= 1
+                last = not self._depth
+                if last:
+                    self._within = None
+                    self._block.close()
+        if last:
+            self._require_fired()
+
+    def _begin(self) -> None:
+        self._ran = False
+        with ExitStack() as stack:
+            self._within = stack.enter_context(preserved(self.model, self._mode))
+            if not self._looked_for_shards:
+                self._shards, self._looked_for_shards = Shards.among(self.chosen), True
+            for name, module in self.chosen.items():
+                hook = partial(self._hook, name, kind_of(module))
+                first = self._shards is not None and name in self._shards.modules
+                # Scripted modules refuse hooks by their own method, but fire them where Python calls them.
+                handle = nn.Module.register_forward_hook(module, hook, prepend=first)
+                stack.callback(handle.remove)
+            for handle in self._experts.hooks():
+                stack.callback(handle.remove)
+            for module, form in self._mask_takers:
+                # Left behind the hook above: a layer's own masks count for it.
+                enter, leave = partial(self._enter, form), self._leave
+                for handle in (
+                    nn.Module.register_forward_pre_hook(module, enter, with_kwargs=True),
+                    nn.Module.register_forward_hook(module, leave, always_call=True),
+                ):
+                    stack.callback(handle.remove)
+            self._block = stack.pop_all()
 
     def run(
         self, batch: Batch, *, lengths: Any = None, predictions: bool = False, relevance: bool = False
@@ -134,27 +231,39 @@ class Tap:
 
         Returns the activations and the model's output.
         """
-        inputs = to_device(batch.inputs, self.device)
-        size = batch_size(inputs, self.batch_axis)
+        inputs = as_arguments(self.model, to_device(batch.inputs, self.device))
+        members = Members.of(inputs, self.batch_axis, batch.batch, form_of(self.model))
+        size = members.size
         if batch.labels is not None and batch.labels.shape[0] != size:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
-        recording = _Recording(size, padding_of(inputs, lengths, size, self.batch_axis))
+        # Before the run: a model may overwrite its inputs.
+        keys = members.keys()
+        recording = self._recording_of(inputs, members, batch.lengths if lengths is None else lengths)
         if relevance:
             self._refuse_recurrent()
             recording.tape = relevance_tape(self.model)
         # Relevance is handed back by autograd, which tensors of inference mode take no part in.
         grad_mode = torch.inference_mode(False) if relevance else nullcontext()
-        with grad_mode:
+        with self._turn, grad_mode:
             with self.open(), torch.no_grad():
+                recording.probed = self._probe.prepare(members, self._layers)
                 self._recording = recording
                 try:
                     with recording.tape or nullcontext():
                         output = call(self.model, inputs)
                 finally:
                     self._recording = None
+                self._fired.update(recording.calls)
+                self._ran = True
+                self._reader.settle(recording, self._layers, [n for n in self.chosen if n not in self._fired])
             self._complete(recording)
+            if self._shards is not None:
+                classes_read = (predictions or relevance) and self._predict is None
+                self._shards.check(recording.layers, scores_of(output), classes=classes_read)
             classes = self._classes(output, size) if predictions or relevance else None
             explained = None if classes is None else self._explain(recording, output, classes)
+        self._steps = recording.steps
+        self._mask_notes.take(recording.masks)
         home = next(iter(recording.layers.values())).device
         activations = Activations(
             layers=recording.layers,
@@ -162,19 +271,59 @@ class Tap:
             predictions=None if classes is None else classes.to(home),
             relevance=explained,
             present=recording.present,
+            keys=None if keys is None else keys.to(home_of(home), non_blocking=True),
         )
         return activations, output
 
-    def _explain(self, recording: _Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
+    def probe(self, batch: Batch) -> None:
+        """Find out which rows of each layer's output belong to which input, recording nothing.
+
+        Args:
+            batch: two or more inputs.
+        """
+        inputs = as_arguments(self.model, to_device(batch.inputs, self.device))
+        members = Members.of(inputs, self.batch_axis, batch.batch, form_of(self.model))
+        if members.size < 2 or not members.only_tensors():
+            held = f"{members.size} inputs" if members.size < 2 else "inputs with objects other than tensors"
+            raise InputError(f"a probe of {held}: expected two or more inputs that are tensors")
+        with self.open(), torch.no_grad():
+            if not self._probe.ask(members, self._layers):
+                raise InputError(f"{members.size} inputs cannot be probed{self.known_rows.why_not}")
+        self.known_rows.say()
+
+    def _noted(self, members: Members, rows: Sequence[int]) -> dict[str, Note]:
+        """One run of the probe: eval mode whatever the mode, random state and buffers put back."""
+        part = members.take(rows)
+        recording = Recording(replace(members, inputs=part, size=len(rows)), Masks(len(rows), None), {}, notes={})
+        self._recording = recording
+        try:
+            with random_state_kept(self.model), preserved(self.model, "eval"):
+                call(self.model, part)
+        finally:
+            self._recording = None
+        return recording.notes or {}
+
+    def _recording_of(self, inputs: Any, members: Members, lengths: Any) -> Recording:
+        """Begin a recording, with what is known about padding before the run."""
+        masks = Masks(members.size, padding_of(inputs, lengths, members.size, self.batch_axis))
+        if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
+            masks.enter(form_of(self.model), tuple(inputs), {})
+        return Recording(members, masks, dict(self._steps))
+
+    def _explain(self, recording: Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
         """The relevance of every layer's neurons, if it was asked for."""
         scores = scores_of(output)
         if recording.tape is None or scores is None:
             return None
 
         def reduce(layer: str, relevance: Tensor) -> Tensor:
-            return to_neurons(relevance, recording.size, kind_of(self._module(layer)), layer, total=True)
+            kind, rows = kind_of(self._module(layer)), recording.owned[layer]
+            if isinstance(rows, Tensor):
+                return by_owner(relevance, rows, recording.size, kind, total=True)[0]
+            return to_neurons(relevance, recording.size, kind, layer, order=rows, total=True)
 
-        return layer_relevance(recording.tape, scores, classes, reduce)
+        found = layer_relevance(recording.tape, scores, classes, reduce)
+        return {name: found[name] if name in found else torch.zeros_like(x) for name, x in recording.layers.items()}
 
     def _module(self, layer: str) -> nn.Module:
         """The module behind a layer: ``fc`` for its second call, ``fc#1``."""
@@ -191,31 +340,67 @@ class Tap:
     def _classes(self, output: Any, size: int) -> Tensor:
         if self._predict is not None:
             return checked_classes(self._predict(output), size)
-        return predicted_classes(output, size)
+        classes = predicted_classes(output, size)
+        self._range.observe(scores_of(output))
+        return classes
+
+    def _enter(self, form: Form, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self._recording is not None and self._recording.thread == get_ident():
+            self._recording.masks.enter(form, args, kwargs)
+
+    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
+        if self._recording is not None and self._recording.thread == get_ident():
+            self._recording.masks.leave()
 
     def _hook(self, name: str, kind: Kind, module: nn.Module, args: Any, output: Any) -> None:
         recording = self._recording
-        if recording is None:
+        if recording is None or recording.thread != get_ident():
+            # A pass that is not ours: the user's own, or that of another coverage in another thread.
             return
         index = recording.calls.get(name, 0)
         recording.calls[name] = index + 1
         layer = f"{name}#{index}" if index else name
+        if recording.notes is not None:
+            self._probe.note(recording.notes, layer, kind, output, recording.size)
+            return
+        if (name if kind.cell else layer) in self.known_rows.left_out:
+            return
+        masks = recording.masks.of_layer(layer, args)
+        if kind.cell:
+            recording.cells.setdefault(name, masks)
         if kind.recurrent:
-            self._record_steps(recording, layer, kind, output)
+            self._record_steps(recording, layer, kind, output, masks)
             return
         tensor = first_tensor(output)
         if tensor is None:
             raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
         if recording.tape is None:
-            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.padding)
+            self._reader.record(recording, layer, kind, tensor, masks)
             return
         with recording.tape.paused():
+            if self._shards is not None:
+                self._shards.refuse_relevance(layer, module, tensor)
             recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
-            recording.layers[layer] = to_neurons(tensor, recording.size, kind, layer, recording.padding)
+            self._reader.record(recording, layer, kind, tensor, masks)
 
-    def _record_steps(self, recording: _Recording, layer: str, kind: Kind, output: Any) -> None:
+    def _neurons(
+        self, size: int, layer: str, kind: Kind, output: Tensor, masks: LayerMasks | None, order: RowOrder
+    ) -> Tensor:
+        """Reduce an output to neurons, of the whole layer where it is spread over ranks."""
+        name = module_name(layer)
+
+        def reduce(part: Tensor) -> Tensor:
+            return to_neurons(part, size, kind, layer, masks, order=order)
+
+        if self._shards is None:
+            return require_whole(layer, reduce(output), self._declared[name])
+        return self._shards.neurons(layer, self.chosen[name], kind, output, reduce)
+
+    def _record_steps(
+        self, recording: Recording, layer: str, kind: Kind, output: Any, masks: LayerMasks | None
+    ) -> None:
         """Unroll a recurrent module: every time step is a layer of its own."""
-        sequence, padding = output[0], recording.padding
+        sequence, padding = output[0], None
         if isinstance(sequence, PackedSequence):
             sequence, lengths = pad_packed_sequence(sequence, batch_first=True)
             padding = Padding.of_mask((torch.arange(sequence.shape[1]) < lengths[:, None]).to(sequence.device))
@@ -226,7 +411,9 @@ class Tap:
                 f"layer {layer!r} gave shape {tuple(output[0].shape)} for a batch of {recording.size}: "
                 "expected a batched sequence; check batch_first and batch_axis="
             )
-        steps = self._steps.setdefault(layer, self._most_steps or sequence.shape[1])
+        if padding is None and masks is not None:
+            padding = masks.steps(sequence.shape[1])
+        steps = recording.steps.setdefault(layer, self._most_steps or sequence.shape[1])
         taken = sequence.shape[1]
         if taken > steps:
             raise InputError(
@@ -246,77 +433,57 @@ class Tap:
             if padding is not None:
                 recording.present[name] = padding.step(step).to(outputs.device)
 
-    def _complete(self, recording: _Recording) -> None:
-        """Check that every chosen layer ran; fill in calls of recurrent cells that shorter inputs lack."""
-        silent = [name for name in self.chosen if name not in recording.calls]
-        if silent:
-            raise LayerError(
-                f"layer {silent[0]!r} did not run in this forward pass"
-                + (f" (nor did {len(silent) - 1} more)" if len(silent) > 1 else "")
-                + f"; leave it out, for example with layers='!{silent[0]}'"
-            )
+    def _complete(self, recording: Recording) -> None:
+        """Fill in layers that did not fire in this pass, and calls of recurrent cells that shorter inputs lack."""
+        left_out = self.known_rows.left_out
+        if not recording.layers:
+            raise never_fired([name for name in self.chosen if name not in left_out])
         order = list(recording.layers)
         for name in self._cells:
-            self._complete_cell(recording, name)
+            if name in recording.layers:
+                self._complete_cell(recording, name)
         if len(recording.layers) > len(order):
-            recording.layers = {layer: recording.layers[layer] for layer in with_missing_steps(order, self._steps)}
+            recording.layers = {layer: recording.layers[layer] for layer in with_missing_steps(order, recording.steps)}
+        if not self._layers:
+            widths = {layer: outputs.shape[1] for layer, outputs in recording.layers.items()}
+            silent = [name for name in self.chosen if name not in recording.calls and name not in left_out]
+            self._layers = with_silent_modules(widths, self.chosen, silent, self.known_rows.widths, self._most_steps)
+        if not self._layers.keys() <= recording.layers.keys():
+            self._refuse_strangers(recording)
+            fill_absent(recording.layers, recording.present, self._layers, recording.size)
+            order = [*self._layers, *(layer for layer in recording.layers if layer not in self._layers)]
+            recording.layers = {layer: recording.layers[layer] for layer in order}
 
-    def _complete_cell(self, recording: _Recording, name: str) -> None:
+    def _refuse_strangers(self, recording: Recording) -> None:
+        """Refuse layers that did not fire because the model has another module in their place by now."""
+        there = set(self.model.modules())
+        gone = [name for name, module in self.chosen.items() if name not in recording.calls and module not in there]
+        if gone:
+            raise never_fired(gone)
+
+    def _require_fired(self) -> None:
+        """Refuse a block in which a layer did not fire that never did."""
+        silent = [n for n in self.chosen if n not in self._fired and n not in self.known_rows.left_out]
+        if self._ran and silent:
+            raise never_fired(silent)
+
+    def _complete_cell(self, recording: Recording, name: str) -> None:
         made = recording.calls[name]
-        expected = self._steps.setdefault(name, self._most_steps or made)
+        expected = recording.steps.setdefault(name, self._most_steps or made)
         if made > expected:
             raise InputError(
                 f"layer {name!r} ran {made} steps, more than the {expected} it was set up for: "
                 f"pass steps={made} or more when building the coverage"
             )
+        masks = recording.cells[name]
+        padding = None if masks is None else masks.steps(made)
         like = recording.layers[name]
         for index in range(1, expected):
             layer = f"{name}#{index}"
             if index >= made:
                 recording.layers[layer] = torch.zeros_like(like)
                 recording.present[layer] = torch.zeros(recording.size, dtype=torch.bool, device=like.device)
-            elif recording.padding is not None:
-                recording.present[layer] = recording.padding.step(index).to(like.device)
-        if recording.padding is not None:
-            recording.present[name] = recording.padding.step(0).to(like.device)
-
-
-def with_missing_steps(order: Sequence[str], steps: Mapping[str, int]) -> list[str]:
-    """Layers in execution order, with the calls of recurrent cells that longer inputs would have made.
-
-    A missing step stands where a longer loop would have put it: behind the step before, and where cells take turns,
-    behind that of all that do.
-
-    >>> with_missing_steps(["a", "b", "a#1", "b#1", "fc"], {"a": 3, "b": 3})
-    ['a', 'b', 'a#1', 'b#1', 'a#2', 'b#2', 'fc']
-    >>> with_missing_steps(["a", "a#1", "b", "b#1", "fc"], {"a": 3, "b": 3})
-    ['a', 'a#1', 'a#2', 'b', 'b#1', 'b#2', 'fc']
-    """
-    placed = list(order)
-    cells = [name for name in order if name in steps]
-    turns = {name: _taking_turns(order, name, cells) for name in cells}
-    for index in range(1, max((steps[name] for name in cells), default=0)):
-        for name in cells:
-            if index < steps[name] and f"{name}#{index}" not in placed:
-                before = [_call(other, index - 1) for other in turns[name]] + [
-                    _call(other, index) for other in turns[name]
-                ]
-                behind = max(placed.index(layer) for layer in before if layer in placed)
-                placed.insert(behind + 1, f"{name}#{index}")
-    return placed
-
-
-def _taking_turns(order: Sequence[str], name: str, cells: Sequence[str]) -> list[str]:
-    """The cells called between the first two calls of one, and that one."""
-    if f"{name}#1" not in order:
-        return [name]
-    first, second = order.index(name), order.index(f"{name}#1")
-    others = [other for other in cells if first < order.index(other) < second]
-    earlier = [
-        other for other in cells if f"{other}#1" in order and order.index(other) < first < order.index(f"{other}#1")
-    ]
-    return [*earlier, name, *others]
-
-
-def _call(name: str, index: int) -> str:
-    return f"{name}#{index}" if index else name
+            elif padding is not None:
+                recording.present[layer] = padding.step(index).to(like.device)
+        if padding is not None:
+            recording.present[name] = padding.step(0).to(like.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -106,3 +106,21 @@ def _with_absent_steps(batch: Activations, generator: torch.Generator) -> Activa
         relevance=batch.relevance,
         present={name: there},
     )
+
+
+def with_not_finite(batch: Activations, *, every: int) -> Activations:
+    """Give every so many-th input of a batch, from the first on, an output that is NaN or infinite."""
+    name = next(iter(batch.layers))
+    outputs = batch.layers[name].clone()
+    broken = torch.tensor([torch.nan, torch.inf, -torch.inf]).repeat(batch.size)[: len(outputs[::every])]
+    outputs[::every, 0] = broken.to(outputs)
+    # An output that is absent would not count.
+    present = {layer: there for layer, there in batch.present.items() if layer != name}
+    return replace(batch, layers={**batch.layers, name: outputs}, present=present)
+
+
+def of_unknown_classes(batch: Activations) -> Activations:
+    """Give the inputs of a batch labels out of range, and predictions that calibration has not seen."""
+    assert batch.labels is not None
+    assert batch.predictions is not None
+    return replace(batch, labels=batch.labels - 3 * CLASSES, predictions=batch.predictions + 3 * CLASSES)

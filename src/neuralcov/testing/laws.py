@@ -23,11 +23,14 @@ from neuralcov.core.criterion import (
     SPLIT_FREE,
     TAKEN,
     Criterion,
-    State,
 )
 from neuralcov.core.errors import CoverageWarning
-from neuralcov.core.records import flatten, map_tensors, unflatten
-from neuralcov.testing.cases import Case, calibrated, cases, moved
+from neuralcov.core.records import flatten, unflatten
+from neuralcov.testing import admitting, keeping
+from neuralcov.testing.cases import Case, calibrated, cases, moved, with_not_finite
+from neuralcov.testing.compare import copied as _copy
+from neuralcov.testing.compare import same as _same
+from neuralcov.testing.compare import unchanged as _unchanged
 
 Law = Callable[[Case], None]
 
@@ -141,11 +144,7 @@ def law_empty_batch(case: Case) -> None:
 def law_not_finite_inputs_are_left_out(case: Case) -> None:
     """Inputs with NaN or infinite outputs change no value, have no gain, and are counted."""
     criterion = case.criterion
-    name = next(iter(case.suite.layers))
-    outputs = case.suite.layers[name].clone()
-    outputs[:, 0] = torch.tensor([torch.nan, torch.inf, -torch.inf]).repeat(case.suite.size)[: case.suite.size]
-    suite = case.suite
-    broken = Activations({**suite.layers, name: outputs}, suite.labels, suite.predictions, suite.relevance)
+    broken = with_not_finite(case.suite, every=1)
     clean = criterion.observe(criterion.init(case.suite.layout), case.candidates)
     mixed = criterion.observe(criterion.init(case.suite.layout), Activations.cat([broken, case.candidates]))
     _same(criterion.value(mixed), criterion.value(clean), "the value with inputs that are not finite")
@@ -161,22 +160,6 @@ def law_merging_with_nothing(case: Case) -> None:
     state = criterion.observe(empty, case.suite)
     for merged in (criterion.merge(state, empty), criterion.merge(empty, state)):
         _same(criterion.value(merged), criterion.value(state), "the value after merging with nothing")
-
-
-def law_admitting_is_judging_and_observing(case: Case) -> None:
-    """Inputs admitted in order are those that gain on the state they meet, however a criterion does it."""
-    criterion = case.criterion
-    empty = criterion.init(case.suite.layout)
-    for state in (empty, criterion.observe(empty, case.suite)):
-        kept = _copy(state)
-        batch = Activations.cat([case.candidates, case.suite, case.candidates])
-        for min_gain in (0.0, 0.05):
-            taken, after = criterion.admit(state, batch, min_gain=min_gain)
-            expected, plain = Criterion.admit(criterion, state, batch, min_gain=min_gain)
-            assert taken.tolist() == expected.tolist(), f"admitted {taken.tolist()}, expected {expected.tolist()}"
-            _same(criterion.value(after), criterion.value(plain), "the value after admitting")
-            assert after.counts.tolist() == plain.counts.tolist(), "admitting miscounts the inputs"
-        _unchanged(state, kept, "admit changed the state it was given")
 
 
 def law_storing_changes_nothing(case: Case) -> None:
@@ -285,8 +268,11 @@ def law_saved_coverage_goes_on(case: Case) -> None:
     _same(again.gain(activations=case.candidates)[criterion.name], ours, "the gain after saving and loading")
 
 
-LAWS: tuple[Law, ...] = tuple(
-    value for name, value in list(globals().items()) if name.startswith("law_") and callable(value)
+LAWS: tuple[Law, ...] = (
+    *(value for name, value in list(globals().items()) if name.startswith("law_") and callable(value)),
+    admitting.law_admitting_is_judging_and_observing,
+    admitting.law_exclusions_are_what_observe_excludes,
+    keeping.law_kept_states_stay,
 )
 
 
@@ -303,23 +289,3 @@ def _law_devices_agree(case: Case, device: torch.device | str) -> None:
 
 def _value(criterion: Criterion[Any], batch: Activations) -> Tensor:
     return criterion.value(criterion.observe(criterion.init(batch.layout), batch))
-
-
-def _same(found: Tensor, expected: Tensor, what: str, scale: float = 0.0) -> None:
-    """Equal to nine figures, or within 1e-11 of the size of the numbers they were computed from."""
-    tolerance = 1e-9 * expected.abs() + 1e-11 * max(1.0, scale)
-    assert bool(((found - expected).abs() <= tolerance).all()), (
-        f"{what}: {found.tolist()}, expected {expected.tolist()}"
-    )
-
-
-def _copy(state: State) -> State:
-    return map_tensors(lambda tensor: tensor.clone(), state)
-
-
-def _unchanged(state: State, kept: State, complaint: str) -> None:
-    now: dict[str, Tensor] = {}
-    then: dict[str, Tensor] = {}
-    assert flatten(state, "", now) == flatten(kept, "", then), complaint
-    for path, tensor in then.items():
-        assert torch.equal(now[path], tensor), f"{complaint} ({path})"

@@ -20,8 +20,10 @@ from neuralcov.core.criterion import (
     UNPLACED,
     Criterion,
     no_counts,
+    not_finite,
     resource,
     widths_of,
+    with_excluded,
 )
 from neuralcov.core.devices import Glance
 from neuralcov.core.folds import among
@@ -220,11 +222,11 @@ class LVC(Criterion[LVCState]):
         """In order, inputs that gain; one factorisation serves ``refresh`` admissions."""
         taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         whitened, fold_of = self._whitened(batch), self._fold_of(batch)
-        allowed = whitened.measurable & batch.finite
+        exclusions = self.exclusions(batch)
         start = 0
         while start < batch.size:
             rest, folds = whitened.take(slice(start, None)), None if fold_of is None else fold_of[start:]
-            gains = (self._gain(state, rest, folds) > min_gain) & allowed[start:]
+            gains = (self._gain(state, rest, folds) > min_gain) & (exclusions[start:] == TAKEN)
             chosen = gains.nonzero()[:, 0][: self.refresh]
             if len(chosen):
                 counts = state.counts.clone()
@@ -233,7 +235,11 @@ class LVC(Criterion[LVCState]):
                 state = self._take(state, rest.take(chosen), own, counts, donate=False)
                 taken[start + chosen] = True
             start = start + int(chosen[-1]) + 1 if len(chosen) == self.refresh else batch.size
-        return taken, state
+        return taken, with_excluded(state, exclusions)
+
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """Inputs that are not finite, and those too far out to be measured."""
+        return torch.where(self._whitened(batch).measurable, not_finite(batch), UNPLACED)
 
     def beside(self, state: LVCState) -> Mapping[str, float]:
         """Share of extreme inputs, what training inputs would show, and with folds the standard error."""

@@ -1,0 +1,114 @@
+"""Parameters that belong to no measured layer: what a model computes with them is not seen by any criterion.
+
+Experts kept as parameters, ``F.linear`` on a parameter and other functional calls are no module's output. A parameter
+belongs to the module that owns it and to all modules around that one; it is measured if one of these is, so that an
+attention module answers for its projections, and a chosen block for all within. Tied parameters count once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.parameter import UninitializedParameter
+
+from neuralcov.tap.kinds import is_layer_by_default
+from neuralcov.tap.select import named_layers
+
+# Above this share a person should know.
+NOTEWORTHY = 0.05
+_LISTED = 5
+_EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
+_NORMS = (nn.LayerNorm, nn.GroupNorm, _NormBase)
+_NAMED_NORM = re.compile(r"Norm(\dd)?$")
+
+
+@dataclass(frozen=True)
+class Unmeasured:
+    """The share of a model's parameters that belong to no measured layer.
+
+    Args:
+        share: of all parameters, those of no measured layer.
+        unseen: the same without embeddings, norms and layers that ``layers=`` leaves out on purpose.
+        largest: the largest parameters behind ``unseen``, with their sizes.
+    """
+
+    share: float
+    unseen: float
+    largest: Mapping[str, int]
+
+    @property
+    def noteworthy(self) -> bool:
+        """Whether so much is unseen that a person should know."""
+        return self.unseen > NOTEWORTHY
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{name} ({size:,})" for name, size in self.largest.items())
+        return (
+            f"{100 * self.unseen:.0f} % of the model's parameters, not counting embeddings and norms, belong to "
+            f"no measured layer, so that what they compute is not measured; the largest are {names}"
+        )
+
+
+def unmeasured(model: nn.Module, measured: Iterable[nn.Module], *, by_choice: bool) -> Unmeasured:
+    """Count the parameters that belong to no measured layer.
+
+    Args:
+        model: the whole model.
+        measured: the modules whose outputs are measured.
+        by_choice: whether the user chose the layers, and so left others out on purpose.
+    """
+    seen = _within(measured)
+    left_out = _within(filter(is_layer_by_default, model.modules())) if by_choice else set()
+    embeddings = {module for module in model.modules() if isinstance(module, _EMBEDDINGS)} | _output_embeddings(model)
+    total = missing = counted = 0
+    unseen: dict[str, int] = {}
+    for places, size in _parameters(model):
+        owners = {module for _, module in places}
+        total += size
+        if owners & seen:
+            counted += size
+            continue
+        missing += size
+        if owners & embeddings or any(_is_minor(name, module) for name, module in places):
+            continue
+        counted += size
+        if not owners & left_out:
+            unseen[places[0][0]] = size
+    largest = sorted(unseen.items(), key=lambda item: -item[1])[:_LISTED]
+    return Unmeasured(missing / max(total, 1), sum(unseen.values()) / max(counted, 1), dict(largest))
+
+
+def _parameters(model: nn.Module) -> Iterator[tuple[list[tuple[str, nn.Module]], int]]:
+    """Every parameter once: the names it has, each with the module that owns it there, and its size over all ranks."""
+    places: dict[int, list[tuple[str, nn.Module]]] = {}
+    sizes: dict[int, int] = {}
+    for prefix, module in named_layers(model).items():
+        for name, parameter in module._parameters.items():
+            # Of a flat parameter, nobody knows which module's it is.
+            if parameter is None or isinstance(parameter, UninitializedParameter) or name == "_flat_param":
+                continue
+            places.setdefault(id(parameter), []).append((name if module is model else f"{prefix}.{name}", module))
+            sizes[id(parameter)] = parameter.numel()
+    return ((places[key], sizes[key]) for key in places)
+
+
+def _within(modules: Iterable[nn.Module]) -> set[nn.Module]:
+    return {inner for module in modules for inner in module.modules()}
+
+
+def _output_embeddings(model: nn.Module) -> set[nn.Module]:
+    """What Hugging Face models turn features into tokens with: an embedding, read the other way round."""
+    find = getattr(model, "get_output_embeddings", None)
+    found = find() if callable(find) else None
+    return {found} if isinstance(found, nn.Module) else set()
+
+
+def _is_minor(name: str, owner: nn.Module) -> bool:
+    """Whether a parameter is a norm's or, by its name, an embedding such as ``pos_embed``."""
+    if isinstance(owner, _NORMS) or _NAMED_NORM.search(type(owner).__name__):
+        return True
+    return "embed" in name.rpartition(".")[2].lower()

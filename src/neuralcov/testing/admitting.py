@@ -1,0 +1,64 @@
+"""The laws of admission: who is admitted, who is excluded, and what is counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from neuralcov.core.activations import Activations
+from neuralcov.core.criterion import TAKEN, Criterion, State
+from neuralcov.testing.cases import Case, of_unknown_classes, with_not_finite
+from neuralcov.testing.compare import copied, same, unchanged
+
+
+def law_admitting_is_judging_and_observing(case: Case) -> None:
+    """Inputs admitted in order are those that gain more than the limit on the state they meet; excluded ones count.
+
+    If nothing is admitted, nothing but the counts of excluded inputs changes.
+    """
+    criterion = case.criterion
+    empty = criterion.init(case.suite.layout)
+    broken, strange = with_not_finite(case.suite, every=2), of_unknown_classes(case.candidates)
+    batch = Activations.cat([case.candidates, broken, strange, case.candidates])
+    for state in (empty, criterion.observe(empty, case.suite)):
+        kept = copied(state)
+        for min_gain in (-0.5, 0.0, 0.05):
+            admitted, after = criterion.admit(state, batch, min_gain=min_gain)
+            expected, plain = _admitted_by_definition(criterion, state, batch, min_gain)
+            assert admitted.tolist() == expected, f"admitted {admitted.tolist()} above {min_gain}, expected {expected}"
+            same(criterion.value(after), criterion.value(plain), "the value after admitting")
+            assert after.counts.tolist() == plain.counts.tolist(), "admitting miscounts the inputs"
+        admitted, after = criterion.admit(state, batch, min_gain=torch.inf)
+        assert not admitted.any(), "an input gains more than infinity"
+        assert after.counts[1:].tolist() == plain.counts[1:].tolist(), "admitting nothing miscounts excluded inputs"
+        unchanged(replace(after, counts=state.counts), kept, "admitting nothing changed the state")
+        unchanged(state, kept, "admit changed the state it was given")
+
+
+def law_exclusions_are_what_observe_excludes(case: Case) -> None:
+    """``exclusions`` says of every input what ``observe`` counts it as."""
+    criterion = case.criterion
+    empty = criterion.init(case.suite.layout)
+    batch = Activations.cat([with_not_finite(case.suite, every=3), of_unknown_classes(case.candidates)])
+    for index, reason in enumerate(criterion.exclusions(batch).tolist()):
+        counts = criterion.observe(empty, batch.take(slice(index, index + 1))).counts.tolist()
+        assert counts[reason] == 1 == sum(counts), f"input {index} is excluded as {reason}, but counted as {counts}"
+
+
+def _admitted_by_definition(
+    criterion: Criterion[Any], state: State, batch: Activations, min_gain: float
+) -> tuple[list[bool], State]:
+    """Judge and observe one input at a time; what ``observe`` does not count as taken is excluded."""
+    admitted = []
+    for index in range(batch.size):
+        alone = batch.take(slice(index, index + 1))
+        after = criterion.observe(state, alone)
+        excluded = int(after.counts[TAKEN]) == int(state.counts[TAKEN])
+        admitted.append(not excluded and float(criterion.gain(state, alone)) > min_gain)
+        if admitted[-1]:
+            state = after
+        elif excluded:
+            state = replace(state, counts=after.counts)
+    return admitted, state
