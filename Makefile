@@ -8,12 +8,12 @@ PIP_CONSTRAINT ?= constraints.txt
 export PIP_CONSTRAINT
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test lint types imports shapes unit slow bench clean
+.PHONY: demo test lint types imports shapes unit lab-smoke lab slow bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/neuralcov demo
 
-test: lint types imports shapes unit
+test: lint types imports shapes unit lab-smoke
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
@@ -35,8 +35,15 @@ unit: $(VENV)/.installed-dev
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks --output bench.json
 
+# What shows that the lab is found and still works; `make lab` runs all of its tests.
+lab-smoke: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m smoke lab/tests
+
+lab: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m "not slow" lab/src lab/tests
+
 slow: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow tests lab/tests
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("neuralcov needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -46,8 +53,8 @@ $(VENV)/.installed: pyproject.toml $(wildcard constraints.txt) | $(VENV)/bin/pyt
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+$(VENV)/.installed-dev: lab/pyproject.toml $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --editable lab
 	touch $@
 
 clean:

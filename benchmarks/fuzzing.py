@@ -27,14 +27,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import neuralcov as nc
-from neuralcov import zoo
 from neuralcov.core.criterion import Criterion, criterion_from_text
 from neuralcov.fuzz import engine
-from neuralcov.fuzz.book import Book
-from neuralcov.fuzz.campaign import Campaign
-from neuralcov.fuzz.pictures import fault_sheet, spread
-from neuralcov.fuzz.running import Runner
-from neuralcov.quality import naturalness
+from neuralcov.fuzz.campaign.result import Campaign
+from neuralcov.fuzz.campaign.state import CampaignState
+from neuralcov.fuzz.faults.pictures import fault_sheet, spread
+from neuralcov.fuzz.faults.quality import naturalness
+from neuralcov.fuzz.search.runner import ModelRunner
+from neuralcov_lab import zoo
 
 _MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -199,9 +199,9 @@ def parts(subject: Subject, options: argparse.Namespace) -> dict[str, Any]:
         before = fuzzer.run(seconds=0).stats
         with (
             _timed(engine, "draw_wave", "mutate and check", spent, subject.device),
-            _timed(Runner, "run", "run the model", spent, subject.device),
+            _timed(ModelRunner, "run", "run the model", spent, subject.device),
             _timed(nc.Coverage, "admit", "admit", spent, subject.device),
-            _timed(Book, "apply", "queue", spent, subject.device),
+            _timed(CampaignState, "apply", "queue", spent, subject.device),
         ):
             after = fuzzer.run(seconds=before.seconds + options.rate_seconds / 2).stats
     waves = after.waves - before.waves

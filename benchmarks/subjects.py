@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import neuralcov as nc
-from neuralcov import zoo
+from neuralcov_lab import zoo
 
 CRITERIA = (
     nc.NC(0.75),

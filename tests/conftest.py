@@ -2,10 +2,10 @@
 
 import pytest
 
-from neuralcov import zoo
+from neuralcov import demo
 
 
 @pytest.fixture(scope="session")
 def digits_net():
     """A network that tells digits apart, trained for a few seconds."""
-    return zoo.train_digits(epochs=3, progress=False)
+    return demo.train_digits(epochs=3, progress=False)

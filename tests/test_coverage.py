@@ -260,7 +260,7 @@ def test_merge_refuses_what_does_not_belong(net, inputs):
         one.merge(made([nc.KMNC(20)]))
     other = made([nc.KMNC(10)], inputs[:7])
     other.update(inputs)
-    ids = one.calibration_ids()["KMNC(10)"][:12], other.calibration_ids()["KMNC(10)"][:12]
+    ids = one.calibration_ids()["KMNC(10)"][:12] + "…", other.calibration_ids()["KMNC(10)"][:12]
     with pytest.raises(nc.NeuralcovError, match=f"calibrations differ: this coverage has {ids[0]}, .* has {ids[1]}"):
         one.merge(other)
     with pytest.raises(nc.NeuralcovError, match="calibrations differ"):
@@ -316,11 +316,11 @@ def test_nan_in_calibration_is_reported(tmp_path):
         nc.Coverage.of_layers({"a": 2}, [nc.KMNC(10)]).calibrate(activations={"a": rows * np.nan})
 
 
-def test_float64_beyond_float32_is_a_number_like_any_other():
+def test_float64_counts_as_infinite_where_squares_of_it_are_beyond_float64():
     coverage = nc.Coverage.of_layers({"a": 1}, [nc.DSC(0.1)])
     coverage.calibrate(activations={"a": np.array([[0.0], [1.0]])}, predictions=[0, 1])
-    found = coverage.scores(activations={"a": np.array([[1e39], [0.5]])}, predictions=[0, 0])["DSC(0.1)"]
-    assert found.tolist() == [1e39, 0.5]
+    found = coverage.scores(activations={"a": np.array([[1e200], [1e60], [0.5]])}, predictions=[0, 0, 0])["DSC(0.1)"]
+    np.testing.assert_array_equal(found, [np.nan, 1e60, 0.5])
 
 
 def test_pytorchs_default_precision_changes_nothing(request):

@@ -7,10 +7,13 @@ import torch
 from torch import nn
 
 import neuralcov as nc
+from neuralcov.core.digests import content_keys
+from neuralcov.tap import Batch, Tap
 from neuralcov.testing import check_devices
 from neuralcov.testing.cases import calibrated, moved, of_unknown_classes, random_batch, with_not_finite
 from tests.criteria.test_laws import CRITERIA
 from tests.tap.relevance_support import Residual, explain, images, seeded
+from tests.tap.test_rows import FOLDS, Folds
 
 pytestmark = [
     pytest.mark.gpu,
@@ -273,3 +276,40 @@ def test_what_cannot_be_recorded_is_said():
     with pytest.raises(nc.NeuralcovError, match="cannot be recorded as a CUDA graph"):
         coverage.assess(inputs.unbind(), progress=False)
     nc.Coverage(small_network(), [nc.NC()]).update(torch.ones(2, 3, 12, 12, device="cuda"))
+
+
+@pytest.mark.parametrize("fold", FOLDS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_rows_are_found_on_a_gpu(fold, dtype):
+    function, order = FOLDS[fold]
+    model, inputs = Folds(function).to("cuda", dtype), torch.randn(12, 4, 5, device="cuda", dtype=dtype)
+    tap = Tap(model)
+    batch, _ = tap.run(Batch(inputs))
+    assert tap.known_rows.orders["fc"].order == order
+    for index, alone in enumerate(inputs.split(1)):
+        expected = Tap(model).run(Batch(alone))[0].layers["fc"][0]
+        torch.testing.assert_close(batch.layers["fc"][index], expected, rtol=2e-2, atol=2e-2)
+
+
+def test_batches_are_read_without_waiting_for_the_device():
+    """Content keys included; the probe before the first batch may wait."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).cuda()
+    inputs = torch.randn(16, 3, 8, 8, device="cuda")
+    tap = Tap(model)
+    with tap.open():
+        tap.run(Batch(inputs))
+        assert waits(lambda: tap.run(Batch(inputs))) == 0
+        batch, _ = tap.run(Batch(inputs))
+    assert torch.equal(batch.keys.cpu(), content_keys([inputs.cpu()]))
+
+
+def test_recorded_updates_carry_the_keys_of_their_own_inputs():
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).cuda()
+    coverage = nc.Coverage(model, [nc.NLC(rule="all")], cuda_graph=True)
+    with coverage.tap():
+        for _ in range(4):
+            inputs = torch.randn(16, 3, 8, 8, device="cuda")
+            coverage.update(inputs)
+        (recording,) = coverage._recorder._recordings.values()
+        assert torch.equal(recording.outputs.keys.cpu(), content_keys([inputs.cpu()]))
+    assert coverage.inputs == 64

@@ -73,7 +73,6 @@ def test_a_naive_form_gives_the_criterions_value(network, inputs, training, crit
 
 
 def test_naive_paths_cover_what_npc_covers(network, inputs, training):
-    pytest.importorskip("captum")
     coverage = nc.Coverage(network, [nc.NPC(clusters=2)])
     with torch.no_grad():
         coverage.calibrate([(training, network(training).argmax(1))], progress=False)

@@ -1,3 +1,4 @@
+import hashlib
 import json
 import struct
 
@@ -8,7 +9,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import neuralcov as nc
-from neuralcov.core import files
+from neuralcov.core import container, files
+from neuralcov.core.container import canonical
+from neuralcov.core.errors import StateFileError
 
 INPUTS = torch.randn(60, 6, generator=torch.Generator().manual_seed(1))
 CRITERIA = [nc.NLC(), nc.NLC(rule="all"), nc.LVC(groups=2), nc.NC(0.5), nc.KMNC(10), nc.NBC(), nc.SNAC(), nc.TKNC(2)]
@@ -40,7 +43,6 @@ def test_a_loaded_file_goes_on_by_itself(saved):
     for each in (coverage, loaded):
         each.update(INPUTS[30:])
     assert loaded.values() == coverage.values()
-    loaded.merge(nc.Coverage.load(path, network()))
 
 
 def test_without_a_model_it_takes_activations(saved):
@@ -110,63 +112,173 @@ def test_foreign_files(saved, tmp_path):
         nc.Coverage.load(foreign)
     with pytest.raises(nc.NeuralcovError, match="there is no such file"):
         nc.Coverage.load(tmp_path / "missing.ncov")
-    with pytest.raises(nc.NeuralcovError, match="a calibration file, expected a coverage file"):
+    with pytest.raises(nc.NeuralcovError, match=r"training.ncal: a calibration, expected a state"):
         nc.Coverage.load(saved[2])
-    with pytest.raises(nc.NeuralcovError, match="a coverage file, expected a calibration file"):
+    with pytest.raises(nc.NeuralcovError, match=r"suite.ncov: a state, expected a calibration"):
         nc.Coverage(network(), [nc.NC()]).calibrate(saved[1])
 
 
-def rewritten(path, change):
+def rewritten(path, change, drop=()):
     """The same file with its metadata changed."""
     with path.open("rb") as file:
         (length,) = struct.unpack("<Q", file.read(8))
         metadata = json.loads(file.read(length))["__metadata__"]
     change(metadata)
-    save_file(load_file(path), path, metadata)
+    save_file({name: tensor for name, tensor in load_file(path).items() if name not in drop}, path, metadata)
 
 
 def test_a_future_version_names_both(saved):
     rewritten(saved[1], lambda metadata: metadata.update(neuralcov="99"))
-    with pytest.raises(nc.NeuralcovError, match="written with file schema 99, this neuralcov reads schema 1"):
+    with pytest.raises(nc.NeuralcovError, match="written with file schema 99, this neuralcov reads up to 2: upgrade"):
         nc.Coverage.load(saved[1])
 
 
-def edit_header(path, change):
+def edit_header(path, change, drop=()):
+    """The same file with its header changed by somebody who has its SHA-256 fit."""
+
     def edit(metadata):
         header = json.loads(metadata["header"])
         change(header)
-        metadata["header"] = json.dumps(header)
+        metadata["header"] = canonical(header)
+        metadata["sha256"] = hashlib.sha256(metadata["header"].encode()).hexdigest()
 
-    rewritten(path, edit)
+    rewritten(path, edit, drop)
+
+
+def first(header):
+    return header["criteria"][0]
+
+
+def widened(header):
+    header["layout"][0][1] = 10**12
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda h: h.pop("layout"), "the header is damaged"),
-        (lambda h: h["criteria"][0].update({"class": "Foreign"}), "holds the criterion 'Foreign'"),
-        (lambda h: h["criteria"][0]["state"].update(record="os:system"), "holds a 'os:system', which is not known"),
-        (lambda h: h["criteria"][0]["parameters"].update(rule="?"), "rule must be"),
-        (lambda h: h["criteria"][0]["parameters"].update(extra=1), "the header is damaged"),
-        (lambda h: h.pop("packed"), "the header is damaged"),
+        (lambda h: first(h).update(name="Foreign"), "holds the criterion 'Foreign', which no installed package"),
+        (lambda h: first(h).update(name="acme.NLC"), "holds the criterion 'acme.NLC', which no installed package"),
+        (lambda h: first(h).update(definition=99), "NLC was measured under definition 99, this neuralcov knows up to"),
+        (lambda h: first(h)["state"].update(record="os:system"), "nlc is 'os:system', expected 'nlc'"),
+        (lambda h: first(h)["state"].update(record="bitmap"), "nlc is 'bitmap', expected 'nlc'"),
+        (lambda h: first(h)["state"]["fields"].pop("classes"), "nlc lacks the field 'classes'"),
+        (lambda h: first(h)["state"]["fields"].update(extra=[]), "nlc has a field 'extra'"),
+        (lambda h: first(h)["state"]["fields"].update(widths=[]), "nlc.widths has 0 parts, expected 2"),
+        (lambda h: first(h)["state"]["fields"]["widths"][0].update(value=9), "nlc.widths.0 is 9, expected 8"),
+        (lambda h: first(h)["state"]["fields"].update(counts={"value": 3}), "nlc.counts is 3, expected a tensor"),
+        (lambda h: first(h)["state"]["fields"]["counts"].update(tensor="x"), "the tensor 'x' is missing from the file"),
+        (
+            lambda h: first(h)["state"]["fields"]["counts"].update(tensor="nbc.counts.0"),
+            "the tensor 'nbc.counts.0' is missing",
+        ),
+        (
+            lambda h: first(h)["state"]["fields"]["counts"].update(tensor="nlc.classes.0.0.moments.mean"),
+            "nlc.classes.0.0.moments.mean holds float64, expected int64",
+        ),
+        (lambda h: h["layout"][0].__setitem__(1, 7), "widths.0 is 8, expected 7"),
+        (widened, "NLC: covariances of 1 class"),
+        (lambda h: first(h)["parameters"].update(rule="?"), "suite.ncov: NLC.*rule must be"),
+        (lambda h: first(h)["parameters"].update(extra=1), "the header is damaged"),
+        (lambda h: h.pop("tensors"), "the header is damaged"),
+        (lambda h: h["tensors"]["nlc.counts"].update(shape=[10**12]), "the header is damaged"),
+        (lambda h: h["tensors"]["nc_0.5.covered.0"].update(shape=[10**12]), "the header is damaged"),
+        (lambda h: h["tensors"]["nlc.counts"].update(dtype="float64"), "the header is damaged"),
+        (lambda h: h["inputs"].update(sketch={"tensor": "kmnc_10.learnt.low.0"}), "expected at most 4096 words"),
     ],
 )
 def test_damaged_headers(saved, change, message):
     edit_header(saved[1], change)
-    with pytest.raises(nc.NeuralcovError, match=message):
+    with pytest.raises(StateFileError, match=message):
+        nc.Coverage.load(saved[1])
+
+
+def test_a_shape_that_the_layers_do_not_allow(saved):
+    _, path, _ = saved
+    other = nc.Coverage(network((9, 3)), [nc.NLC()])
+    other.update(INPUTS)
+    other.save(path)
+    edit_header(path, lambda h: h.update(layout=[["0", 8], ["2", 3]]))
+    edit_header(path, lambda h: first(h)["state"]["fields"]["widths"][0].update(value=8))
+    with pytest.raises(nc.NeuralcovError, match=r"moments.mean has shape \(1, 9\), the layers allow \(1, 8\)"):
+        nc.Coverage.load(path)
+
+
+def test_nothing_is_allocated_for_a_shape_that_is_not_there(saved, monkeypatch):
+    """What a header promises is compared with the bytes of the file, and with the layers, before anything is read."""
+    edit_header(saved[1], lambda h: h["tensors"]["nlc.classes.0.0.moments.scatter"].update(shape=[10**6, 10**6]))
+    monkeypatch.setattr(container.Container, "read", lambda *arguments, **more: pytest.fail("a tensor was read"))
+    with pytest.raises(nc.NeuralcovError, match="the header is damaged"):
         nc.Coverage.load(saved[1])
 
 
 def test_a_missing_tensor(saved):
-    tensors = load_file(saved[1])
-    name = next(name for name in tensors if name.endswith("counts"))
-    with saved[1].open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        metadata = json.loads(file.read(length))["__metadata__"]
-    del tensors[name]
-    save_file(tensors, saved[1], metadata)
-    with pytest.raises(nc.NeuralcovError, match=f"the tensor '{name}' is missing"):
+    edit_header(saved[1], lambda h: h["tensors"].pop("nlc.counts"), drop=["nlc.counts"])
+    with pytest.raises(nc.NeuralcovError, match=r"the tensor 'nlc.counts' is missing"):
         nc.Coverage.load(saved[1])
+
+
+def test_a_flipped_byte_is_found_wherever_it_is(saved):
+    """Every 7th byte of the head and one in every tensor: refused in one sentence, never something else."""
+    _, path, calibration = saved
+    content = path.read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    entries = json.loads(content[8 : 8 + length])
+    places = [*range(0, 8 + length, 7)]
+    for entry in entries.values():
+        start, end = entry.get("data_offsets", (0, 0))
+        if end > start:
+            places.append(8 + length + (start + end) // 2)
+    for place in places:
+        damaged = bytearray(content)
+        damaged[place] ^= 0x10
+        with pytest.raises(StateFileError):
+            nc.Coverage.from_bytes(bytes(damaged))
+    content = bytearray(calibration.read_bytes())
+    content[-1] ^= 1
+    calibration.write_bytes(bytes(content))
+    with pytest.raises(StateFileError, match=r"the tensor calibration\..* is damaged \(its SHA-256 does not fit\)"):
+        nc.Coverage(network(), CRITERIA).calibrate(calibration)
+
+
+def test_no_module_path_is_written(saved, tmp_path):
+    """Classes may move: files know records and criteria by declared names."""
+    criteria = [
+        *(nc.TKNP(2), nc.SS(), nc.CC(1.5), nc.LSC(10), nc.DSC(0.1), nc.MDSC(1)),
+        *(nc.NPC(clusters=2, buckets=10), nc.NPC(clusters=2, buckets=10, mode="activation"), nc.NLC(classes=3)),
+    ]
+    classes = torch.arange(60) % 3
+    layers = {"a": torch.randn(60, 4), "b": torch.randn(60, 4)}
+    batch = nc.Activations(layers, labels=classes, predictions=classes, relevance=layers)
+    coverage = nc.Coverage.of_layers({"a": 4, "b": 4}, criteria)
+    coverage.calibrate(activations=batch)
+    coverage.update(activations=batch)
+    coverage.save(tmp_path / "more.ncov")
+    coverage.save_calibration(tmp_path / "more.ncal")
+    for path in (*saved[1:], tmp_path / "more.ncov", tmp_path / "more.ncal"):
+        content = path.read_bytes()
+        (length,) = struct.unpack("<Q", content[:8])
+        head = content[8 : 8 + length].decode()
+        assert "neuralcov." not in head
+        assert "neuralcov/" not in head
+    again = nc.Coverage.load(tmp_path / "more.ncov", calibration=tmp_path / "more.ncal")
+    assert again.values() == coverage.values()
+    assert again.calibration_ids() == coverage.calibration_ids()
+    # Digests in the file are those of the calibration: nothing of it is hashed again to know it.
+    again.update(activations=batch)
+
+
+def test_bytes_go_where_files_cannot(saved):
+    coverage, _, calibration = saved
+    data = coverage.to_bytes()
+    assert nc.Coverage.from_bytes(data, network()).values() == coverage.values()
+    assert nc.Coverage.from_bytes(data, calibration=calibration).values() == coverage.values()
+    with pytest.raises(nc.NeuralcovError, match="the bytes: not a neuralcov file, or cut short"):
+        nc.Coverage.from_bytes(data[:-1])
+    with pytest.raises(nc.NeuralcovError, match="predict= needs a model"):
+        nc.Coverage.from_bytes(data, predict=len)
+    with pytest.raises(nc.NeuralcovError, match="nothing to save"):
+        nc.Coverage(network(), [nc.NC()]).to_bytes()
 
 
 def test_another_model_is_refused(saved):
@@ -201,7 +313,7 @@ def test_a_failed_write_leaves_the_old_file(saved, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("neuralcov.core.files._stream", full)
+    monkeypatch.setattr("neuralcov.core.files.os.fsync", full)
     with pytest.raises(nc.NeuralcovError, match="No space left on device"):
         coverage.save(path)
     assert path.read_bytes() == before
@@ -255,15 +367,15 @@ def test_two_who_save_under_one_name_do_not_write_into_each_other(tmp_path, monk
     """The second begins while the first has written half."""
     coverage = nc.Coverage.of_layers({"a": 3}, [nc.NC(0.5)])
     coverage.update(activations={"a": np.eye(3, dtype=np.float32)})
-    stream, names = files._stream, []
+    sync, names = files.os.fsync, []
 
-    def interleaved(path, *rest):
-        names.append(path)
+    def interleaved(handle):
+        names.extend(path.name for path in tmp_path.glob("*.unfinished"))
         if len(names) == 1:
             coverage.save(tmp_path / "x.ncov")
-        stream(path, *rest)
+        sync(handle)
 
-    monkeypatch.setattr(files, "_stream", interleaved)
+    monkeypatch.setattr(files.os, "fsync", interleaved)
     coverage.save(tmp_path / "x.ncov")
     assert len(set(names)) == 2
     assert nc.Coverage.load(tmp_path / "x.ncov").values() == coverage.values()

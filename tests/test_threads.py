@@ -192,6 +192,22 @@ def test_encoders_of_two_threads_run_as_modules():
         assert torch.backends.mha.get_fastpath_enabled() == enabled
 
 
+def test_merging_both_ways_at_once(net):
+    pair = [nc.Coverage(net, [nc.NC(0.5)]) for _ in range(2)]
+    for coverage in pair:
+        coverage.update(inputs(0))
+
+    def merge(mine, other):
+        for _ in range(50):
+            mine.merge(other)
+            mine.restore(mine.snapshot())
+            mine.reset()
+            mine.update(inputs(0))
+
+    at_once(partial(merge, *pair), partial(merge, *reversed(pair)))
+    assert pair[0].values() == pair[1].values()
+
+
 def test_another_mode_in_another_thread_is_refused(net):
     inside, leave = threading.Event(), threading.Event()
     evaluated, kept = nc.Coverage(net, [nc.NC(0.5)]), nc.Coverage(net, [nc.NC(0.5)], mode="keep")

@@ -1,6 +1,6 @@
 """``python -m neuralcov`` is ``neuralcov``."""
 
-from neuralcov.cli import main
+from neuralcov.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -124,7 +124,9 @@ class Recorder:
         assert self._ledger.layout is not None
         predictions = "predictions" in self._ledger.needs
         activations, _ = self._tap.run(Batch(inputs), predictions=predictions)
-        return arranged(activations, self._ledger.layout)
+        outputs = arranged(activations, self._ledger.layout)
+        # Keys are recorded as well: computed afterwards, each would be started by the host.
+        return replace(outputs, keys=outputs.content_keys) if self._ledger.keeps_keys else outputs
 
     def _replay(self, recording: _Recording, batch: Batch) -> None:
         ledger, outputs = self._ledger, recording.outputs
@@ -147,6 +149,8 @@ class Recorder:
             for index, (criterion, holding) in enumerate(zip(self._criteria, before, strict=True))
         )
         ledger.advance(after)
+        # Copied: the next replay writes its own keys to the same place.
+        ledger.note(seen if seen.keys is None else replace(seen, keys=seen.keys.clone()))
 
 
 def _write(state: Any, home: Any) -> None:

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from neuralcov.cli import main
+from neuralcov.cli.app import main
 
 
 @pytest.fixture

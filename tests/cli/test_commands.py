@@ -11,11 +11,11 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import neuralcov as nc
-from neuralcov import zoo
+from neuralcov import demo
 
 
 def test_layers(run):
-    code, out, _ = run("layers", "zoo:digits", "--input", "1,8,8")
+    code, out, _ = run("layers", "demo:digits", "--input", "1,8,8")
     assert code == 0
     assert "4 layers, 122 neurons" in out
     assert "16×8×8" in out
@@ -30,10 +30,10 @@ def test_layers_of_a_factory_of_ones_own(run, tmp_path, monkeypatch):
 
 
 def test_measure_saves_and_reports(run, tmp_path):
-    net = zoo.DigitsNet()
+    net = demo.DigitsNet()
     save_file(net.state_dict(), tmp_path / "net.safetensors")
-    arguments = ["zoo:digits", "--weights", tmp_path / "net.safetensors", "--data", "zoo:digits"]
-    criteria = ["-c", "nc:0.5", "-c", "kmnc:10", "--calibrate", "zoo:digits"]
+    arguments = ["demo:digits", "--weights", tmp_path / "net.safetensors", "--data", "demo:digits"]
+    criteria = ["-c", "nc:0.5", "-c", "kmnc:10", "--calibrate", "demo:digits"]
     code, out, _ = run(
         "measure", *arguments, *criteria, "--by-layer", "--save", tmp_path / "a.ncov",
         "--save-calibration", tmp_path / "a.ncal", "--json", tmp_path / "a.json",
@@ -42,8 +42,8 @@ def test_measure_saves_and_reports(run, tmp_path):
     assert "digits test: 597 inputs" in out
     assert "conv2" in out
     coverage = nc.Coverage(net, [nc.NC(0.5), nc.KMNC(10)])
-    coverage.calibrate(zoo.digits("train").batches(100))
-    coverage.assess(zoo.digits("test").batches(100))
+    coverage.calibrate(demo.digits("train").batches(100))
+    coverage.assess(demo.digits("test").batches(100))
     written = json.loads((tmp_path / "a.json").read_text())
     assert written["values"] == coverage.values()
     assert written["inputs"] == 597
@@ -55,11 +55,11 @@ def test_measure_saves_and_reports(run, tmp_path):
 def test_measure_shows_the_increase(run, tmp_path):
     code, out, _ = run(
         "measure",
-        "zoo:digits",
+        "demo:digits",
         "--data",
-        "zoo:digits",
+        "demo:digits",
         "--init",
-        "zoo:digits",
+        "demo:digits",
         "-c",
         "nc:0.5",
         "--json",
@@ -73,13 +73,13 @@ def test_measure_shows_the_increase(run, tmp_path):
 
 
 def test_combine(run, tmp_path):
-    images, labels = zoo.digits("test").pixels().numpy(), zoo.digits("test").labels.numpy()
+    images, labels = demo.digits("test").pixels().numpy(), demo.digits("test").labels.numpy()
     torch.manual_seed(0)
-    save_file(zoo.DigitsNet().state_dict(), tmp_path / "net.safetensors")
+    save_file(demo.DigitsNet().state_dict(), tmp_path / "net.safetensors")
     for name, rows in (("a", slice(0, 300)), ("b", slice(300, None)), ("both", slice(None))):
         np.savez(tmp_path / f"{name}.npz", x=images[rows], y=labels[rows])
         code, _, _ = run(
-            "measure", "zoo:digits", "--weights", tmp_path / "net.safetensors", "--data", f"npz:{tmp_path / name}.npz",
+            "measure", "demo:digits", "--weights", tmp_path / "net.safetensors", "--data", f"npz:{tmp_path / name}.npz",
             "-c", "nc", "--save", tmp_path / f"{name}.ncov",
         )  # fmt: skip
         assert code == 0
@@ -88,13 +88,39 @@ def test_combine(run, tmp_path):
     assert "597 inputs" in out
     combined, whole = (nc.Coverage.load(tmp_path / f"{name}.ncov") for name in ("c", "both"))
     assert combined.values() == whole.values()
+    # A file whose inputs are all there is skipped; one that has some of them is not joined unless that is wanted.
+    twice = run("combine", *(tmp_path / f"{name}.ncov" for name in "cabc"), "-o", tmp_path / "d.ncov")
+    assert twice[0] == 0
+    assert "597 inputs" in twice[1]
+    assert twice[2].count("skipped, all of its") == 3
+
+
+def test_combine_and_inputs_in_both(run, tmp_path):
+    images = (255 * demo.digits("test").pixels()).byte().numpy()
+    torch.manual_seed(0)
+    save_file(demo.DigitsNet().state_dict(), tmp_path / "net.safetensors")
+    for name, rows in (("a", slice(0, 300)), ("b", slice(200, 400))):
+        np.savez(tmp_path / f"{name}.npz", x=images[rows], y=np.zeros(len(images[rows]), dtype=int))
+        code, _, _ = run(
+            "measure", "demo:digits", "--weights", tmp_path / "net.safetensors", "--data", f"npz:{tmp_path / name}.npz",
+            "-c", "nlc", "--save", tmp_path / f"{name}.ncov", "--mean", "0.5", "--std", "0.25",
+        )  # fmt: skip
+        assert code == 0
+    files = tmp_path / "a.ncov", tmp_path / "b.ncov", "-o", tmp_path / "c.ncov"
+    code, _, err = run("combine", *files)
+    assert (code, "b.ncov: about 50% of the inputs are in both" in " ".join(err.split())) == (2, True)
+    code, out, err = run("combine", *files, "--allow-overlap")
+    assert (code, "500 inputs" in out) == (0, True)
+    assert "100 inputs, about, were in several of the suites that were merged" in " ".join(err.split())
+    said = nc.Coverage.load(tmp_path / "a.ncov").provenance()
+    assert said["preprocessing"] == {"mean": [0.5], "std": [0.25]}
 
 
 def test_weights_of_pytorch_files_as_plain_tensors(run, tmp_path):
-    torch.save(zoo.DigitsNet().state_dict(), tmp_path / "net.pt")
-    assert run("measure", "zoo:digits", "--weights", tmp_path / "net.pt", "--data", "zoo:digits")[0] == 0
-    torch.save(zoo.DigitsNet(), tmp_path / "pickle.pt")
-    code, _, err = run("measure", "zoo:digits", "--weights", tmp_path / "pickle.pt", "--data", "zoo:digits")
+    torch.save(demo.DigitsNet().state_dict(), tmp_path / "net.pt")
+    assert run("measure", "demo:digits", "--weights", tmp_path / "net.pt", "--data", "demo:digits")[0] == 0
+    torch.save(demo.DigitsNet(), tmp_path / "pickle.pt")
+    code, _, err = run("measure", "demo:digits", "--weights", tmp_path / "pickle.pt", "--data", "demo:digits")
     assert code == 2
     assert "holds more than plain tensors" in err
 
@@ -102,23 +128,23 @@ def test_weights_of_pytorch_files_as_plain_tensors(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["measure", "zoo:nope", "--data", "zoo:digits"], "the zoo has no network 'nope'"),
-        (["measure", "digits", "--data", "zoo:digits"], "model 'digits': expected package.module:factory"),
-        (["measure", "zoo:digits", "--data", "digits"], "data 'digits': expected zoo:NAME"),
-        (["measure", "zoo:digits", "--data", "zoo:nope"], "the zoo has no data 'nope'"),
-        (["measure", "zoo:digits", "--data", "zoo:digits:x"], "digits has no split 'x'"),
-        (["measure", "zoo:digits", "--data", "npz:/nowhere.npz"], "/nowhere.npz: there is no such file"),
-        (["measure", "zoo:digits", "--data", "folder:/nowhere"], "/nowhere: there is no such folder"),
-        (["measure", "zoo:digits", "--data", "zoo:digits", "-c", "abc"], "no criterion is called 'abc'"),
-        (["measure", "zoo:digits", "--data", "zoo:digits", "-c", "kmnc"], r"KMNC(100) needs calibration"),
-        (["measure", "zoo:digits", "--data", "zoo:digits", "--weights", "/no.pt"], "there is no such weights file"),
-        (["measure", "zoo:digits", "--data", "zoo:digits", "--device", "cuda:77"], "device 'cuda:77' cannot be used"),
-        (["measure", "zoo:digits(5)", "--data", "zoo:digits"], "expected plain keyword arguments"),
-        (["measure", "zoo:digits(depth=5)", "--data", "zoo:digits"], "zoo network 'digits':"),
-        (["measure", "nowhere.mod:f", "--data", "zoo:digits"], "there is no module 'nowhere'"),
-        (["measure", "torch.nn:nope", "--data", "zoo:digits"], "torch.nn has no 'nope'"),
-        (["measure", "torch:zeros(size=[1])", "--data", "zoo:digits"], "gave a Tensor: expected a torch.nn.Module"),
-        (["layers", "zoo:digits", "--input", "a,b"], "--input 'a,b': expected whole numbers"),
+        (["measure", "demo:nope", "--data", "demo:digits"], "the demo has no network 'nope'"),
+        (["measure", "digits", "--data", "demo:digits"], "model 'digits': expected package.module:factory"),
+        (["measure", "demo:digits", "--data", "digits"], "data 'digits': expected zoo:NAME"),
+        (["measure", "demo:digits", "--data", "demo:nope"], "the demo has no data 'nope'"),
+        (["measure", "demo:digits", "--data", "demo:digits:x"], "digits has no split 'x'"),
+        (["measure", "demo:digits", "--data", "npz:/nowhere.npz"], "/nowhere.npz: there is no such file"),
+        (["measure", "demo:digits", "--data", "folder:/nowhere"], "/nowhere: there is no such folder"),
+        (["measure", "demo:digits", "--data", "demo:digits", "-c", "abc"], "no criterion is called 'abc'"),
+        (["measure", "demo:digits", "--data", "demo:digits", "-c", "kmnc"], r"KMNC(100) needs calibration"),
+        (["measure", "demo:digits", "--data", "demo:digits", "--weights", "/no.pt"], "there is no such weights file"),
+        (["measure", "demo:digits", "--data", "demo:digits", "--device", "cuda:77"], "device 'cuda:77' cannot be used"),
+        (["measure", "demo:digits(5)", "--data", "demo:digits"], "expected plain keyword arguments"),
+        (["measure", "demo:digits(depth=5)", "--data", "demo:digits"], "demo network 'digits':"),
+        (["measure", "nowhere.mod:f", "--data", "demo:digits"], "there is no module 'nowhere'"),
+        (["measure", "torch.nn:nope", "--data", "demo:digits"], "torch.nn has no 'nope'"),
+        (["measure", "torch:zeros(size=[1])", "--data", "demo:digits"], "gave a Tensor: expected a torch.nn.Module"),
+        (["layers", "demo:digits", "--input", "a,b"], "--input 'a,b': expected whole numbers"),
         (["combine", "/no.ncov", "-o", "/tmp/c.ncov"], "/no.ncov: there is no such file"),
     ],
 )
@@ -131,7 +157,7 @@ def test_mistakes_end_in_one_sentence_and_exit_code_2(run, arguments, message):
 
 
 def test_unknown_options_exit_with_2(run):
-    assert run("measure", "zoo:digits", "--nonsense")[0] == 2
+    assert run("measure", "demo:digits", "--nonsense")[0] == 2
 
 
 def test_demo(run, tmp_path):
@@ -155,7 +181,7 @@ def test_python_m_neuralcov():
 
 
 def test_files_are_written_though_nobody_reads_the_output(tmp_path):
-    arguments = ["measure", "zoo:digits", "--data", "zoo:digits", "-c", "nc"]
+    arguments = ["measure", "demo:digits", "--data", "demo:digits", "-c", "nc"]
     files = ["--save", str(tmp_path / "a.ncov"), "--json", str(tmp_path / "a.json")]
     command = [sys.executable, "-m", "neuralcov", *arguments, *files]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -170,9 +196,9 @@ def test_files_are_written_though_nobody_reads_the_output(tmp_path):
 def test_names_are_not_read_as_markup(run, tmp_path):
     folder = tmp_path / "e[/b]d[red]:smile:"
     folder.mkdir(parents=True)
-    np.savez(folder / "x.npz", inputs=zoo.digits("test").pixels()[:9].numpy())
+    np.savez(folder / "x.npz", inputs=demo.digits("test").pixels()[:9].numpy())
     data, save = f"npz:{folder / 'x.npz'}", folder / "a.ncov"
-    code, out, _ = run("measure", "zoo:digits", "--data", data, "-c", "nc", "--save", save)
+    code, out, _ = run("measure", "demo:digits", "--data", data, "-c", "nc", "--save", save)
     assert code == 0
     assert "e[/b]d[red]:smile:" in out.replace("\n", "")
     code, _, err = run("layers", "no[b]mod:x:y")
@@ -195,7 +221,7 @@ def test_names_are_not_read_as_markup(run, tmp_path):
 )
 def test_data_that_does_not_fit(run, tmp_path, arrays, message):
     np.savez(tmp_path / "x.npz", **arrays)
-    code, _, err = run("measure", "zoo:digits", "--data", f"npz:{tmp_path / 'x.npz'}", "-c", "nc")
+    code, _, err = run("measure", "demo:digits", "--data", f"npz:{tmp_path / 'x.npz'}", "-c", "nc")
     assert code == 2
     assert message in err
     assert "Traceback" not in err
@@ -203,9 +229,9 @@ def test_data_that_does_not_fit(run, tmp_path, arrays, message):
 
 @pytest.mark.parametrize("dtype", ["u1", "f2", "u2", ">f4", "f8"])
 def test_numbers_of_any_type_are_read(run, tmp_path, dtype):
-    images = (zoo.digits("test").pixels()[:9].numpy() * 16).astype(dtype)
+    images = (demo.digits("test").pixels()[:9].numpy() * 16).astype(dtype)
     np.savez(tmp_path / "x.npz", inputs=images)
-    code, out, _ = run("measure", "zoo:digits", "--data", f"npz:{tmp_path / 'x.npz'}", "-c", "nc")
+    code, out, _ = run("measure", "demo:digits", "--data", f"npz:{tmp_path / 'x.npz'}", "-c", "nc")
     assert code == 0
     assert "9 inputs" in out.replace("\n", "")
 
@@ -215,10 +241,16 @@ def test_outputs_that_cannot_be_written_and_factories_that_fail(run, tmp_path, m
     (tmp_path / "mine2.py").write_text("def make(width):\n    raise ValueError('no width will do')\n")
     monkeypatch.chdir(tmp_path)
     for arguments, message in (
-        (["measure", "zoo:digits", "--data", "zoo:digits", "-c", "nc", "--json", "afile/y.json"], "afile: File exists"),
+        (
+            ["measure", "demo:digits", "--data", "demo:digits", "-c", "nc", "--json", "afile/y.json"],
+            "afile: File exists",
+        ),
         (["layers", "mine2:make(width=4)"], "cannot be built: ValueError: no width will do"),
         (["layers", "mine2:make"], "cannot be built: TypeError"),
-        (["measure", "zoo:digits", "--data", "zoo:digits", "--save-calibration", "x.ncal"], "give --calibrate as well"),
+        (
+            ["measure", "demo:digits", "--data", "demo:digits", "--save-calibration", "x.ncal"],
+            "give --calibrate as well",
+        ),
     ):
         code, _, err = run(*arguments)
         assert code == 2, arguments
@@ -228,12 +260,12 @@ def test_outputs_that_cannot_be_written_and_factories_that_fail(run, tmp_path, m
 
 def test_a_criterion_of_ones_own_in_the_models_module(run, tmp_path, monkeypatch):
     (tmp_path / "mine3.py").write_text(
-        "from dataclasses import dataclass\nimport neuralcov as nc\nfrom neuralcov import zoo\n"
+        "from dataclasses import dataclass\nimport neuralcov as nc\nfrom neuralcov import demo\n"
         "@dataclass(frozen=True, eq=False)\nclass Mine3(nc.NC):\n    pass\n"
-        "def make():\n    return zoo.DigitsNet()\n"
+        "def make():\n    return demo.DigitsNet()\n"
     )
     monkeypatch.chdir(tmp_path)
-    code, out, _ = run("measure", "mine3:make", "--data", "zoo:digits", "-c", "mine3:0.5")
+    code, out, _ = run("measure", "mine3:make", "--data", "demo:digits", "-c", "mine3:0.5")
     assert code == 0
     assert "Mine3(0.5)" in out
 
@@ -271,6 +303,6 @@ def test_scaling_is_for_images(run):
         (["--mean", "0.5"], "1 means and 0 deviations"),
         (["--mean", "0.5", "--std", "0.5"], "--mean and --std are for images"),
     ):
-        code, _, err = run("measure", "zoo:digits", "--data", "zoo:digits", *arguments)
+        code, _, err = run("measure", "demo:digits", "--data", "demo:digits", *arguments)
         assert code == 2
         assert message in err

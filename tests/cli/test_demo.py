@@ -1,18 +1,14 @@
-import sys
-
 import torch
 from PIL import Image
 
-import neuralcov as nc
-from neuralcov import zoo
-from neuralcov.cli.console import output
-from neuralcov.cli.demo import demo_criteria, demo_suites, missing_words, ranks_rightly
+from neuralcov import demo
+from neuralcov.cli.demo import demo_suites, ranks_rightly
 from neuralcov.cli.demo_fuzz import fuzz_digits, fuzz_figures, fuzz_words
-from neuralcov.fuzz.archive import open_campaign
+from neuralcov.fuzz.campaign.reader import open_campaign
 
 
 def test_suites_are_what_they_are_called():
-    test = zoo.digits("test")
+    test = demo.digits("test")
     suites = demo_suites(test)
     assert suites["test"] is test
     assert len(suites["a tenth"]) == len(test) // 10
@@ -31,20 +27,8 @@ def test_ranking():
     assert not ranks_rightly({"test": 2.0, "a tenth": 2.0})
 
 
-def test_what_lacks_a_package_is_left_out(monkeypatch, capsys):
-    everything, none = demo_criteria()
-    assert none == []
-    monkeypatch.setattr(sys.modules["neuralcov.cli.demo"], "relevance_installed", lambda: False)
-    criteria, left_out = demo_criteria()
-    assert left_out == ["NPC(0.7)"]
-    assert missing_words(left_out) == "left out: NPC(0.7), which needs captum; pip install 'neuralcov[paths]' brings it"
-    output().print(missing_words(left_out))
-    assert missing_words(left_out) in capsys.readouterr().out
-    assert [c.name for c in criteria] == [c.name for c in everything if not isinstance(c, nc.NPC)]
-
-
 def test_real_faults_are_found_and_drawn(digits_net, tmp_path):
-    test = zoo.digits("test")
+    test = demo.digits("test")
     (tmp_path / "campaign").mkdir()
     for _ in range(2):  # the second demo in a folder takes the place of the first
         campaign = fuzz_digits(digits_net, test, tmp_path / "campaign", iterations=150)
@@ -68,7 +52,7 @@ def test_real_faults_are_found_and_drawn(digits_net, tmp_path):
 
 
 def test_a_search_without_a_fault_says_so(digits_net, tmp_path):
-    one = zoo.digits("test").take(slice(0, 1))
+    one = demo.digits("test").take(slice(0, 1))
     campaign = fuzz_digits(digits_net, one, tmp_path / "campaign", iterations=0)
     assert "no fault among them" in fuzz_words(campaign, tmp_path / "faults.png")
     assert not (tmp_path / "faults.png").exists()

@@ -4,18 +4,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from neuralcov.core.errors import StateFileError
-from neuralcov.core.records import Record, fingerprint, flatten, map_tensors, move, unflatten
+from neuralcov.core.errors import DeclarationError, StateFileError
+from neuralcov.core.old_names import SCHEMA_1, with_declared_names
+from neuralcov.core.records import Record, fingerprint, flatten, map_tensors, move, stored_name, unflatten
 
 
 @dataclass(frozen=True, eq=False)
-class Inner(Record):
+class Inner(Record, name="tests.inner"):
     tensor: Tensor
     number: float
 
 
 @dataclass(frozen=True, eq=False)
-class Outer(Record):
+class Outer(Record, name="tests.outer"):
     parts: tuple
     name: str
     nothing: None = None
@@ -55,3 +56,39 @@ def test_fingerprints_tell_trees_apart():
     assert fingerprint(torch.zeros(2, 3)) != fingerprint(torch.zeros(3, 2))
     assert fingerprint(torch.zeros(2)) != fingerprint(torch.zeros(2, dtype=torch.int32))
     assert fingerprint((1, 2)) != fingerprint((2, 1))
+
+
+def test_files_hold_declared_names_only():
+    structure = flatten(tree(), "t", {}, stored_name)
+    assert structure["record"] == "tests.outer"
+
+    @dataclass(frozen=True, eq=False)
+    class Nameless(Record):
+        number: int
+
+    assert flatten(Nameless(1), "t", {})["fields"] == {"number": {"value": 1}}
+    with pytest.raises(StateFileError, match=r"Nameless of tests.core.test_records cannot be saved: declare a name"):
+        flatten(Nameless(1), "t", {}, stored_name)
+    with pytest.raises(StateFileError, match="cannot be saved"):
+        # A subclass has fields of its own, perhaps: it does not go by its parent's name.
+        flatten(type("Child", (Inner,), {})(torch.ones(1), 1.0), "t", {}, stored_name)
+
+
+def test_names_are_declared_once_and_tell_whose_they_are():
+    with pytest.raises(DeclarationError, match=r"two records are called 'tests.inner': Inner of .* and Double of"):
+        type("Double", (Record,), {}, name="tests.inner")
+    with pytest.raises(DeclarationError, match="the record name 'rarity' needs a prefix of its package"):
+        type("Rarity", (Record,), {}, name="rarity")
+    with pytest.raises(DeclarationError, match="has a dot, which marks other packages"):
+        type("Ours", (Record,), {"__module__": "neuralcov.core.x"}, name="acme.rarity")
+
+
+def test_every_record_of_schema_1_has_a_name_today():
+    assert len(SCHEMA_1) == 26
+    ours = {name for name, cls in Record.known.items() if cls.__module__.startswith("neuralcov.")}
+    assert set(SCHEMA_1.values()) <= ours
+    assert not [name for name in ours if "." in name and name not in SCHEMA_1]
+    old = {"record": "neuralcov.core.keys:KeySet", "fields": {"words": {"tensor": "w"}, "longest": {"value": 1}}}
+    assert with_declared_names([old], {})[0]["record"] == "key-set"
+    # One whose form has changed since is known by its old name.
+    assert with_declared_names(old, {"neuralcov.core.keys:KeySet"}) == old

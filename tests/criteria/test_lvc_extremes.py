@@ -8,9 +8,8 @@ import pytest
 import torch
 
 import neuralcov as nc
-from neuralcov import zoo
+from neuralcov import demo
 from neuralcov.core.orthogonal import orthonormal
-from neuralcov.zoo.digits import digits
 from tests.support import covered, suite, value_of
 
 RIDGE = 1e-4
@@ -215,16 +214,16 @@ def test_admitting_beside_extreme_inputs_is_judging_and_observing():
 
 def test_one_digit_a_million_times_brighter():
     """The figure of the network of digits; NaN when covariances were kept of outputs as they are."""
-    net, images = zoo.train_digits(progress=False), digits("test").pixels()
+    net, images = demo.train_digits(progress=False), demo.digits("test").pixels()
     coverage = nc.Coverage(net, [nc.LVC()])
-    coverage.calibrate([digits("train").pixels()])
+    coverage.calibrate([demo.digits("train").pixels()])
     coverage.update(images[:200])
     coverage.update(images[:1] * 1e6)
     outputs = {
         name: values.numpy()
         for name, values in coverage.run(torch.cat([images[:200], images[:1] * 1e6]))[0].layers.items()
     }
-    training = coverage.run(digits("train").pixels())[0].layers
+    training = coverage.run(demo.digits("train").pixels())[0].layers
     # Of the narrow layers, to spare the time that 60 digits take.
     rows = {row.layer: row.values["LVC"] for row in coverage.by_layer()}
     for name in ("conv1", "fc2"):

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 import neuralcov as nc
-from neuralcov import zoo
+from neuralcov import demo
 from tests.core.test_kmeans import brute_force as clusters_of
 from tests.core.test_paths import brute_force as critical
 from tests.support import WIDTHS, as_tensors, classes, suite
@@ -378,16 +378,16 @@ def test_the_order_of_layers_in_a_batch_does_not_matter():
 class TestOnAModel:
     @pytest.fixture(scope="class")
     def net(self):
-        return zoo.train_digits(epochs=2, progress=False)
+        return demo.train_digits(epochs=2, progress=False)
 
     @pytest.fixture(scope="class")
     def coverage(self, net):
         coverage = nc.Coverage(net, [nc.NPC(), nc.NC(0.5), nc.NPC(mode="activation")])
-        coverage.calibrate(zoo.digits("train").take(slice(0, 500)).batches(), progress=False)
+        coverage.calibrate(demo.digits("train").take(slice(0, 500)).batches(), progress=False)
         return coverage
 
     def test_the_test_set_covers_more_than_a_tenth_of_it(self, coverage):
-        test = zoo.digits("test")
+        test = demo.digits("test")
         coverage.reset()
         coverage.assess(test.take(slice(0, 60)).batches(), progress=False)
         tenth = coverage.values()
@@ -397,7 +397,7 @@ class TestOnAModel:
         assert 0 < tenth["NPC(0.7, mode=activation)"] < whole["NPC(0.7, mode=activation)"] < 1
 
     def test_equals_brute_force_from_the_same_relevance(self, net, coverage):
-        train, test = zoo.digits("train"), zoo.digits("test")
+        train, test = demo.digits("train"), demo.digits("test")
         from neuralcov.tap import Batch, Tap
 
         tap = Tap(net)
@@ -411,7 +411,7 @@ class TestOnAModel:
         assert small.values()["NPC(0.7, clusters=2)"] == pytest.approx(expected.value, rel=1e-12)
 
     def test_a_saved_file_goes_on_with_the_model(self, net, coverage, tmp_path):
-        test = zoo.digits("test")
+        test = demo.digits("test")
         coverage.reset()
         coverage.update(test.pixels()[:50])
         coverage.save(tmp_path / "suite.ncov")
@@ -424,7 +424,7 @@ class TestOnAModel:
 
     def test_labels_are_needed_to_calibrate_and_not_after(self, net):
         coverage = nc.Coverage(net, [nc.NPC()])
-        train = zoo.digits("train")
+        train = demo.digits("train")
         with pytest.raises(nc.NeuralcovError, match=r"calibrate with labels, for example with a loader of"):
             coverage.calibrate([train.pixels()[:50]], progress=False)
         coverage.calibrate([(train.pixels()[:50], train.labels[:50])], progress=False)

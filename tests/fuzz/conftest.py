@@ -2,7 +2,7 @@
 
 import pytest
 
-from neuralcov import zoo
+from neuralcov import demo
 
 
 @pytest.fixture(scope="session")
@@ -12,4 +12,4 @@ def net(digits_net):
 
 @pytest.fixture(scope="session")
 def digits():
-    return zoo.digits("test").take(slice(0, 60))
+    return demo.digits("test").take(slice(0, 60))

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import neuralcov as nc
-from neuralcov import zoo
+from neuralcov import demo
 from neuralcov.fuzz.mutations import ListedMutation
 
 
@@ -16,7 +16,7 @@ def coverage_of(net, criteria):
     if any(criterion.learns for criterion in criteria):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", nc.CoverageWarning)
-            coverage.calibrate([zoo.digits("train").pixels()[:300]])
+            coverage.calibrate([demo.digits("train").pixels()[:300]])
     return coverage
 
 

@@ -8,9 +8,9 @@ import torch
 
 import neuralcov as nc
 from neuralcov.fuzz import image_mutations
-from neuralcov.fuzz.archive import open_campaign
-from neuralcov.fuzz.folder import CampaignFolder
-from neuralcov.fuzz.mutations import Draw
+from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.fuzz.campaign.reader import open_campaign
+from neuralcov.fuzz.mutations import MutationDraw
 from tests.fuzz.support import coverage_of
 
 pytestmark = [
@@ -22,7 +22,7 @@ pytestmark = [
 @pytest.mark.parametrize("mutation", image_mutations(), ids=lambda mutation: mutation.name)
 def test_mutants_are_those_of_the_cpu(mutation):
     images = torch.rand(64, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    draw = Draw.of_batch(np.arange(64) % len(mutation.parameters))
+    draw = MutationDraw.of_batch(np.arange(64) % len(mutation.parameters))
     here, there = mutation.apply(images, draw), mutation.apply(images.cuda(), draw).cpu()
     torch.testing.assert_close(here, there, atol=1e-5, rtol=0)
 

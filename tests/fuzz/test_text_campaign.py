@@ -5,8 +5,8 @@ from torch import nn
 
 import neuralcov as nc
 from neuralcov.fuzz import WordRule, text_mutations
-from neuralcov.fuzz.archive import open_campaign
-from neuralcov.fuzz.candidates import follow
+from neuralcov.fuzz.campaign.reader import open_campaign
+from neuralcov.fuzz.search.candidates import follow
 
 WORDS = ["<pad>", "<unk>", "good", "bad", "god", "bat", "a", "film", "very", "not", "food", "dad", "lm"]
 GOOD, BAD = WORDS.index("good"), WORDS.index("bad")

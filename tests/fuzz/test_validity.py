@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz import PixelRule, WordRule
-from neuralcov.fuzz.space import Pixels, Tokens
+from neuralcov.fuzz.formats import Pixels, Tokens
 from neuralcov.fuzz.validity import edit_distance, usual_rule
 
 bytes_ = hnp.arrays(np.uint8, (2, 3, 4))

@@ -49,6 +49,7 @@ def state(folder, name, criterion, batches):
     scores = coverage.scores(activations=batches["candidates"])
     found = {
         "name": criterion.name,
+        "definition": criterion.definition,
         "value": coverage.values()[criterion.name],
         "by_layer": [row.values[criterion.name] for row in coverage.by_layer()],
         "gain": coverage.gain(activations=batches["candidates"])[criterion.name].tolist(),

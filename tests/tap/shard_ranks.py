@@ -8,7 +8,7 @@ import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_module, distribute_tensor
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -70,6 +70,18 @@ class OtherTokens(nn.Linear):
     def forward(self, x):
         whole = functional.linear(x, self.weight.full_tensor(), self.bias.full_tensor())
         return whole.chunk(2, dim=1)[distributed.get_rank()]
+
+
+class BatchInShards(MLP):
+    """Takes what each rank is given for a part of one large batch, with whole weights on every rank."""
+
+    def __init__(self, mesh):
+        super().__init__()
+        self.mesh = mesh
+        distribute_module(self, mesh)
+
+    def forward(self, x):
+        return super().forward(DTensor.from_local(x, self.mesh, [Shard(0)])).to_local()
 
 
 def inputs(seed, *shape):
@@ -165,6 +177,7 @@ def scenarios(rank, mesh):
     for module in (model.up, model.down, model):
         fully_shard(module, mesh=mesh)
     yield "FSDP, each layer", values(model, own, TRAINING)
+    yield "batch in shards", values(BatchInShards(mesh), own, TRAINING)
     both = init_device_mesh("cpu", (1, 2), mesh_dim_names=("data", "tensor"))
     model = parallelize_module(MLP(), both["tensor"], PLANS["plain outputs"])
     for module in (model.up, model.down, model):

@@ -2,8 +2,6 @@
 
 import copy
 import itertools
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -11,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 import neuralcov as nc
-from neuralcov.tap import Batch, Tap, rules
+from neuralcov.tap import Batch, Tap
 from tests.tap.relevance_support import Plain, Residual, explain, images, seeded, totals, vectors
 
 
@@ -409,25 +407,3 @@ def test_layers_that_relevance_does_not_reach_are_named():
         explain(Through(away).double(), vectors())
     with pytest.raises(nc.NeuralcovError, match="no relevance reaches any layer"):
         explain(nn.Sequential(nn.Linear(5, 3), away).double(), vectors())
-
-
-# Captum
-
-
-def test_without_captum_one_sentence_names_the_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "captum.attr._utils.lrp_rules", None)
-    rules.captum_rules.cache_clear()
-    coverage = nc.Coverage(nn.Sequential(nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 3)), [nc.NPC()])
-    with pytest.raises(nc.NeuralcovError, match=r"relevance needs captum: .* pip install 'neuralcov\[paths\]'"):
-        coverage.calibrate([(vectors(dtype=torch.float32), torch.zeros(6).long())], progress=False)
-    rules.captum_rules.cache_clear()
-
-
-def test_captum_is_imported_only_where_it_is_needed():
-    script = """
-import sys, torch, neuralcov as nc
-coverage = nc.Coverage(torch.nn.Linear(3, 2), [nc.NC(), nc.TKNC(1)])
-coverage.update(torch.randn(4, 3))
-assert "captum" not in sys.modules
-"""
-    subprocess.run([sys.executable, "-c", script], check=True)

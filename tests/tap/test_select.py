@@ -140,3 +140,44 @@ def test_an_unknown_name_suggests_close_ones(model):
 def test_a_model_without_layers():
     with pytest.raises(nc.NeuralcovError, match="no module matches a layer with weights; ReLU has 'ReLU'"):
         choose_layers(nn.ReLU())
+
+
+class PartlyScripted(nn.Module):
+    def __init__(self, whole):
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = torch.jit.script(nn.Conv2d(1, 2, 3))
+        self.fc = torch.jit.trace(nn.Linear(2, 4), torch.zeros(3, 2))
+        inner = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
+        self.head = torch.jit.script(inner) if whole else torch.jit.script(inner[0])
+
+    def forward(self, x):
+        return self.head(self.fc(self.conv(x).mean((2, 3))))
+
+
+def test_scripted_and_traced_layers_are_measured():
+    model, inputs = PartlyScripted(whole=False).train(), torch.randn(6, 1, 5, 5)
+    coverage = nc.Coverage(model, [nc.NC()])
+    batch, _ = coverage.run(inputs)
+    assert {name: outputs.shape[1] for name, outputs in batch.layers.items()} == {"conv": 2, "fc": 4, "head": 3}
+    maps = model.conv(inputs)
+    torch.testing.assert_close(batch.layers["conv"], maps.mean((2, 3)))
+    torch.testing.assert_close(batch.layers["fc"], model.fc(maps.mean((2, 3))))
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_layers_inside_scripted_modules_are_named():
+    with pytest.warns(nc.CoverageWarning, match=r"1 layers cannot be measured.*scripted.*'head.0'") as caught:
+        coverage = nc.Coverage(PartlyScripted(whole=True), [nc.NC()], mode="keep")
+    assert sum(issubclass(warning.category, nc.CoverageWarning) for warning in caught) == 1
+    model = coverage.model
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    coverage.update(torch.randn(6, 1, 5, 5))
+    assert list(coverage.layout) == ["conv", "fc"]
+    assert before
+    assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
+    with pytest.raises(nc.NeuralcovError, match=r"2 layers cannot be measured.*'0', '2'.*before it was scripted"):
+        nc.Coverage(torch.jit.script(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))), [nc.NC()])
+    lstm = nn.Sequential(nn.Linear(2, 2), torch.jit.trace(nn.LSTM(2, 3), torch.zeros(2, 2, 2)))
+    with pytest.warns(nc.CoverageWarning, match="1 layers cannot be measured"):
+        nc.Coverage(lstm, [nc.NC()])

@@ -51,7 +51,7 @@ def test_both_ranks_give_the_values_of_one_process(found, scenario, model, data,
         assert rank[scenario] == pytest.approx(expected, rel=1e-6, abs=1e-9)
 
 
-@pytest.mark.parametrize("scenario", ["FSDP, whole model", "FSDP, each layer"])
+@pytest.mark.parametrize("scenario", ["FSDP, whole model", "FSDP, each layer", "batch in shards"])
 def test_data_parallel_ranks_measure_their_own_inputs(found, scenario):
     for number, rank in enumerate(found):
         expected = ranks.values(ranks.MLP(), ranks.inputs(10 + number, 20, 6), ranks.TRAINING)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from neuralcov.cli.console import output
+from neuralcov.cli.console import note, output
+from neuralcov.core.errors import MismatchError, SameInputsError
 from neuralcov.coverage import Coverage
 from neuralcov.report import measurement, value_table
 
@@ -15,11 +16,20 @@ from neuralcov.report import measurement, value_table
 def combine(
     files: Annotated[list[Path], typer.Argument(help="State files of the same model, criteria and calibration.")],
     to: Annotated[Path, typer.Option("--output", "-o", help="The combined state file.")],
+    allow_overlap: Annotated[
+        bool, typer.Option("--allow-overlap", help="Join suites that have more than 1 % of their inputs in common.")
+    ] = False,
 ) -> None:
-    """Merge coverage states."""
+    """Merge coverage states. A file whose runs are all there already is skipped."""
     total = Coverage.load(files[0])
     for path in files[1:]:
-        total.merge(Coverage.load(path))
+        part = Coverage.load(path)
+        try:
+            total.merge(part, overlap="allow" if allow_overlap else "refuse")
+        except MismatchError as error:
+            if not isinstance(error, SameInputsError) or not total.has_runs_of(part):
+                raise type(error)(f"{path}: {error}") from error
+            note(f"{path}: skipped, all of its {part.inputs} inputs are there already")
     total.save(to)
     result = measurement(total, model=f"{len(files)} files", suite=str(to), inputs=total.inputs)
     output().print(value_table(result))

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from neuralcov import zoo
+from neuralcov import demo as shipped
 from neuralcov.cli.console import output
 from neuralcov.cli.demo_fuzz import fuzz_digits, fuzz_figures, fuzz_words
 from neuralcov.core.criterion import Criterion
@@ -22,7 +22,7 @@ from neuralcov.coverage import Coverage
 from neuralcov.criteria import ALL, NC
 from neuralcov.progress import tracked
 from neuralcov.report.text import show_value
-from neuralcov.tap.relevance import relevance_installed
+from neuralcov.sources.samples import Samples
 
 _WHOLE = "test"
 _NOISE_SEEDS = 10
@@ -35,16 +35,14 @@ def demo(
     """See every criterion at work in a minute, without downloading anything."""
     console = output()
     started = time.perf_counter()
-    net = zoo.train_digits()
-    test = zoo.digits("test")
+    net = shipped.train_digits()
+    test = shipped.digits("test")
     accuracy = _accuracy(net, test)
     console.print(f"trained a network of {_neurons(net)} neurons on 1,200 digits: {accuracy:.1%} of {len(test)} right")
     suites = demo_suites(test)
-    criteria, left_out = demo_criteria()
+    criteria: list[Criterion[Any]] = [cls() for cls in ALL]
     results = _measure(net, criteria, suites, folder)
     console.print(_table(results, suites))
-    if left_out:
-        console.print(missing_words(left_out))
     console.print(_verdict(results))
     campaign = fuzz_digits(net, test, folder / "campaign")
     console.print(fuzz_words(campaign, folder / "faults.png"), soft_wrap=True)
@@ -64,7 +62,7 @@ def demo(
     )
 
 
-def demo_suites(test: zoo.Samples) -> dict[str, zoo.Samples]:
+def demo_suites(test: Samples) -> dict[str, Samples]:
     """The whole test set, a tenth of it, one class, and noisy copies of a few inputs, as many as the test set."""
     rows = torch.randperm(len(test), generator=torch.Generator().manual_seed(1))
     few = test.take(rows[:_NOISE_SEEDS])
@@ -75,20 +73,8 @@ def demo_suites(test: zoo.Samples) -> dict[str, zoo.Samples]:
         _WHOLE: test,
         "a tenth": test.take(rows[: len(test) // 10]),
         "one class": test.take(test.labels == 3),
-        "noisy copies": zoo.Samples("noisy copies", noisy, copies.labels, test.classes),
+        "noisy copies": Samples("noisy copies", noisy, copies.labels, test.classes),
     }
-
-
-def demo_criteria() -> tuple[list[Criterion[Any]], list[str]]:
-    """Every criterion as it comes, and the names of those that lack a package to run here."""
-    criteria = [cls() for cls in ALL]
-    lacking = [c.name for c in criteria if "relevance" in c.needs and not relevance_installed()]
-    return [c for c in criteria if c.name not in lacking], lacking
-
-
-def missing_words(left_out: list[str]) -> str:
-    """Which criteria are not measured, and what they need."""
-    return f"left out: {', '.join(left_out)}, which needs captum; pip install 'neuralcov[paths]' brings it"
 
 
 def ranks_rightly(values: dict[str, float]) -> bool:
@@ -97,14 +83,14 @@ def ranks_rightly(values: dict[str, float]) -> bool:
 
 
 def _measure(
-    net: torch.nn.Module, criteria: list[Criterion[Any]], suites: dict[str, zoo.Samples], folder: Path
+    net: torch.nn.Module, criteria: list[Criterion[Any]], suites: dict[str, Samples], folder: Path
 ) -> dict[str, dict[str, float]]:
     coverage = Coverage(net, criteria)
     results: dict[str, dict[str, float]] = {criterion.name: {} for criterion in criteria}
     with warnings.catch_warnings():
         # Suites this small call for caution on every line; the closing sentence says so once.
         warnings.simplefilter("ignore", CoverageWarning)
-        coverage.calibrate(zoo.digits("train").batches())
+        coverage.calibrate(shipped.digits("train").batches())
         coverage.save_calibration(folder / "training.ncal")
         for name, suite in tracked(suites.items(), "measuring"):
             coverage.reset()
@@ -116,7 +102,7 @@ def _measure(
     return results
 
 
-def _table(results: dict[str, dict[str, float]], suites: dict[str, zoo.Samples]) -> Table:
+def _table(results: dict[str, dict[str, float]], suites: dict[str, Samples]) -> Table:
     table = Table(title="coverage of four suites", title_justify="left")
     table.add_column("criterion", overflow="fold")
     for name, suite in suites.items():
@@ -137,7 +123,7 @@ def _verdict(results: dict[str, dict[str, float]]) -> str:
     )
 
 
-def _accuracy(net: torch.nn.Module, samples: zoo.Samples) -> float:
+def _accuracy(net: torch.nn.Module, samples: Samples) -> float:
     with torch.no_grad():
         right = [int((net(inputs).argmax(1) == labels).sum()) for inputs, labels in samples.batches()]
     return sum(right) / len(samples)

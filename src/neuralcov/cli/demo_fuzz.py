@@ -8,21 +8,21 @@ from typing import Any
 
 import torch
 
-from neuralcov import zoo
 from neuralcov.coverage import Coverage
 from neuralcov.criteria import NLC
 from neuralcov.fuzz import Campaign, Fuzzer
-from neuralcov.fuzz.findings import group_words
-from neuralcov.fuzz.folder import CampaignFolder
-from neuralcov.fuzz.pictures import fault_sheet, spread
-from neuralcov.fuzz.writer import save_shrunk
+from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.fuzz.campaign.writer import save_shrunk
+from neuralcov.fuzz.faults.fault import group_words
+from neuralcov.fuzz.faults.pictures import fault_sheet, spread
+from neuralcov.sources.samples import Samples
 
 _ITERATIONS = 600
 _SECONDS = 15.0
 _DRAWN = 24
 
 
-def fuzz_digits(net: torch.nn.Module, seeds: zoo.Samples, folder: Path, iterations: int = _ITERATIONS) -> Campaign:
+def fuzz_digits(net: torch.nn.Module, seeds: Samples, folder: Path, iterations: int = _ITERATIONS) -> Campaign:
     """A short campaign guided by NLC, left in ``folder``; what an earlier demo left there gives way."""
     if (folder / "config.json").is_file():
         shutil.rmtree(folder)

@@ -14,13 +14,15 @@ from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_quality import measures
 from neuralcov.cli.fuzz_report import conclude, draw_sheet, export_line, replay_line, show_campaign, shrink_and_save
-from neuralcov.cli.fuzz_setup import Order, build, lasting, order_of
-from neuralcov.cli.samples import parse_channels
+from neuralcov.cli.fuzz_setup import Order, absolute_name, build
+from neuralcov.cli.fuzz_trust import Given, reopen
 from neuralcov.core.errors import InputError
-from neuralcov.fuzz.archive import PARTS, open_campaign
-from neuralcov.fuzz.findings import Fault
-from neuralcov.fuzz.folder import CampaignFolder, writing
+from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
+from neuralcov.fuzz.campaign.reader import PARTS, open_campaign
+from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.report.text import show_value
+from neuralcov.sources.models import weights_of
+from neuralcov.sources.whole import parse_channels
 
 fuzz = typer.Typer(help="Search for inputs a model gets wrong, guided by coverage.", no_args_is_help=True)
 
@@ -29,6 +31,17 @@ Iterations = Annotated[int | None, typer.Option("--iterations", "-n", min=1, hel
 Minutes = Annotated[float | None, typer.Option(min=0.001, help="Stop after so many minutes.")]
 Faults = Annotated[int | None, typer.Option(min=1, help="Stop once so many faults are found.")]
 FailOnFaults = Annotated[bool, typer.Option("--fail-on-faults", help="Exit with 1 if there are faults.")]
+OwnModel = Annotated[
+    str | None,
+    typer.Argument(help="The model, as for fuzz run; --trust takes what the folder names.", metavar="[MODEL]"),
+]
+Numbers = Annotated[list[int] | None, typer.Argument(help="Numbers of faults; all by default.")]
+Data = Annotated[str | None, typer.Option(help="What the seeds came from, where the folder does not tell enough.")]
+Against = Annotated[str | None, typer.Option(help="The second model, if the campaign had one.")]
+AgainstWeights = Annotated[Path | None, typer.Option(help="Its weights.")]
+Styles = Annotated[str | None, typer.Option(help="The folder of styles, if the campaign had one.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default as before.")]
+Trust = Annotated[bool, typer.Option("--trust", help="Use the names of models and data that stand in the folder.")]
 Shrink = Annotated[bool, typer.Option(help="At the end, leave out mutations that the pictured faults do not need.")]
 
 
@@ -82,18 +95,18 @@ def run(
 ) -> None:
     """Start a campaign; stop it at any time and go on with `neuralcov fuzz resume`."""
     order = Order(
-        model=lasting(model),
-        data=lasting(data),
+        model=absolute_name(model),
+        data=absolute_name(data),
         weights=None if weights is None else str(weights.resolve()),
         criteria=tuple(criteria or ["nlc"]),
-        calibrate=None if calibrate is None else lasting(calibrate),
+        calibrate=None if calibrate is None else absolute_name(calibrate),
         layers=layers,
         seeds=seeds,
         mutations=() if mutations is None else tuple(name.strip() for name in mutations.split(",")),
-        styles=styles if styles in (None, "shipped") else lasting(styles),
+        styles=styles if styles in (None, "shipped") else absolute_name(styles),
         style_moves=style_moves,
         style_side=style_side,
-        against=None if against is None else lasting(against),
+        against=None if against is None else absolute_name(against),
         against_weights=None if against_weights is None else str(against_weights.resolve()),
         mean=parse_channels(mean),
         std=parse_channels(std),
@@ -116,6 +129,10 @@ def run(
     place.require_new()
     place.make()
     bench = build(order, folder, resumed=False)
+    for name, net, file in ((model, bench.model, weights), (against, bench.rival, against_weights)):
+        told = None if name is None or net is None else weights_of(name, net, file)[1]
+        if told is not None:
+            note(told)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
         campaign = bench.fuzzer.run(iterations, seconds=limit, faults=faults, progress=True)
@@ -125,6 +142,14 @@ def run(
 @fuzz.command()
 def resume(
     folder: Folder,
+    model: OwnModel = None,
+    weights: options.Weights = None,
+    data: Data = None,
+    styles: Styles = None,
+    against: Against = None,
+    against_weights: AgainstWeights = None,
+    device: Device = None,
+    trust: Trust = False,
     iterations: Iterations = None,
     minutes: Minutes = None,
     faults: Faults = None,
@@ -132,7 +157,8 @@ def resume(
     fail_on_faults: FailOnFaults = False,
 ) -> None:
     """Go on with a campaign that was stopped or killed, to its limits or to new ones counted from its start."""
-    bench = build(order_of(folder), folder, resumed=True)
+    given = Given(model, weights, data, styles, against, against_weights, device, trust)
+    bench = reopen(folder, given, searching=True)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
         campaign = bench.fuzzer.resume(iterations, seconds=limit, faults=faults, progress=True)
@@ -144,35 +170,58 @@ def resume(
 @fuzz.command()
 def replay(
     folder: Folder,
-    numbers: Annotated[list[int] | None, typer.Argument(help="Numbers of faults; all by default.")] = None,
+    model: OwnModel = None,
+    numbers: Numbers = None,
+    weights: options.Weights = None,
+    data: Data = None,
+    styles: Styles = None,
+    against: Against = None,
+    against_weights: AgainstWeights = None,
+    device: Device = None,
+    trust: Trust = False,
 ) -> None:
-    """Run the model on saved faults again; exit with 1 if one does not come back."""
-    bench = build(order_of(folder), folder, resumed=True)
-    found = bench.fuzzer.replay(_chosen(bench.fuzzer.load(), numbers))
-    for entry in found if numbers else []:
+    """Run a model on saved faults; exit with 1 if some are still there. The weights may be those of a mended model."""
+    model, chosen = _model_and_numbers(model, numbers)
+    given = Given(model, weights, data, styles, against, against_weights, device, trust)
+    bench = reopen(folder, given, searching=False)
+    found = bench.fuzzer.replay(_chosen(bench.fuzzer.load(), chosen))
+    for entry in found if chosen else []:
         output().print(replay_line(entry), soft_wrap=True, highlight=False)
+    still = [entry for entry in found if entry.still_there]
     again = sum(entry.reproduced for entry in found)
     rebuilt = sum(entry.rebuilt for entry in found)
     output().print(
-        f"{again} of {len(found)} faults come back; {rebuilt} are made anew from their origin to the last bit",
+        f"{len(still)} of {len(found)} faults are still there, {again} of them as they were; {rebuilt} are made anew "
+        "from their origin to the last bit",
+        soft_wrap=True,
         highlight=False,
     )
-    if again < len(found):
+    if still:
         raise typer.Exit(1)
 
 
 @fuzz.command("shrink")
 def shrink_faults(
     folder: Folder,
-    numbers: Annotated[list[int] | None, typer.Argument(help="Numbers of faults; all by default.")] = None,
+    model: OwnModel = None,
+    numbers: Numbers = None,
+    weights: options.Weights = None,
+    data: Data = None,
+    styles: Styles = None,
+    against: Against = None,
+    against_weights: AgainstWeights = None,
+    device: Device = None,
+    trust: Trust = False,
 ) -> None:
     """Leave out mutations that faults do not need; what is left is saved beside the faults.
 
     Without numbers the sheet of pictures is drawn anew; with numbers it stays as it is, since it shows others too.
     """
-    bench = build(order_of(folder), folder, resumed=True)
-    shrunk = shrink_and_save(bench, _chosen(bench.fuzzer.load(), numbers))
-    if not numbers:
+    model, chosen = _model_and_numbers(model, numbers)
+    given = Given(model, weights, data, styles, against, against_weights, device, trust)
+    bench = reopen(folder, given, searching=False)
+    shrunk = shrink_and_save(bench, _chosen(bench.fuzzer.load(), chosen))
+    if not chosen:
         draw_sheet(bench, shrunk)
 
 
@@ -212,7 +261,7 @@ def quality(
         shown = "none" if value is None else show_value(float(value)) if isinstance(value, float) else f"{value:,}"
         output().print(f"{name.replace('_', ' ')}: {shown}", highlight=False)
     if json_file is not None:
-        with writing(json_file):
+        with write_errors(json_file):
             json_file.parent.mkdir(parents=True, exist_ok=True)
             json_file.write_text(json.dumps(found, indent=2) + "\n")
 
@@ -223,8 +272,16 @@ def _hints(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        note(f"stopped; go on with: neuralcov fuzz resume {folder}")
+        note(f"stopped; go on with: neuralcov fuzz resume {folder} --trust")
         raise typer.Exit(130) from None
+
+
+def _model_and_numbers(model: str | None, numbers: list[int] | None) -> tuple[str | None, list[int]]:
+    """Tell a model from the number of a fault that stands in its place."""
+    chosen = list(numbers or [])
+    if model is not None and model.isdigit():
+        return None, [int(model), *chosen]
+    return model, chosen
 
 
 def _chosen(faults: Sequence[Fault], numbers: list[int] | None) -> list[Fault]:

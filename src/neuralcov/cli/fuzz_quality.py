@@ -8,15 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralcov import zoo
-from neuralcov.cli.models import load_model
 from neuralcov.core.errors import InputError
-from neuralcov.fuzz.archive import Archive
-from neuralcov.fuzz.space import Pixels
-from neuralcov.quality import classes_reached, naturalness, scaled_entropy
+from neuralcov.fuzz.campaign.reader import StoredCampaign
+from neuralcov.fuzz.faults.quality import classes_reached, naturalness, scaled_entropy
+from neuralcov.fuzz.formats import Pixels
+from neuralcov.sources.models import load_model
 
 
-def measures(archive: Archive, features: str | None, limit: int | None, device: str) -> dict[str, Any]:
+def measures(archive: StoredCampaign, features: str | None, limit: int | None, device: str) -> dict[str, Any]:
     """Faults per output, classes and entropy; with a network for features, also Inception Score and Fréchet distance.
 
     A mutant that breaks the model (NaN, an exception, a time-out) is a fault but no output, since it is not kept:
@@ -47,17 +46,18 @@ def measures(archive: Archive, features: str | None, limit: int | None, device: 
     rows = torch.arange(corpus.roots, len(corpus))
     if limit is not None and limit < len(rows):
         rows = rows[torch.linspace(0, len(rows) - 1, limit).long()]
-    images = archive.space.open(corpus.inputs(rows.numpy())).to(device)
-    seeds = archive.space.open(corpus.inputs(slice(0, corpus.roots))).to(device)
+    images = archive.space.decode(corpus.inputs(rows.numpy())).to(device)
+    seeds = archive.space.decode(corpus.inputs(slice(0, corpus.roots))).to(device)
     return found | naturalness(images, seeds, network).to_json()
 
 
 def _features(text: str, device: str) -> Callable[[Tensor], Tensor]:
-    model = load_model(text, None, device)
-    if not isinstance(model, zoo.Inception):
-        return model
+    model: Any = load_model(text, None, device)
+    # A network that reads pixels of any size by itself, as zoo:inception does, wants them in colour.
+    if not hasattr(model, "of_pixels"):
+        return model  # type: ignore[no-any-return]
 
     def in_colour(pixels: Tensor) -> Tensor:
-        return model.of_pixels(pixels.expand(-1, 3, -1, -1))
+        return model.of_pixels(pixels.expand(-1, 3, -1, -1))  # type: ignore[no-any-return]
 
     return in_colour

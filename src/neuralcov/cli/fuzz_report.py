@@ -9,23 +9,21 @@ import typer
 from rich.table import Table
 
 from neuralcov.cli.console import note, output
-from neuralcov.cli.fuzz_setup import Bench
-from neuralcov.fuzz.archive import Archive
-from neuralcov.fuzz.campaign import Campaign
-from neuralcov.fuzz.findings import Fault, group_words, grouped
-from neuralcov.fuzz.folder import writing
-from neuralcov.fuzz.pictures import fault_sheet, spread
-from neuralcov.fuzz.replay import Replay
-from neuralcov.fuzz.shrink import Shrunk
-from neuralcov.fuzz.stats import Stats
-from neuralcov.fuzz.writer import save_shrunk
+from neuralcov.cli.fuzz_setup import PreparedFuzzer
+from neuralcov.fuzz.campaign.folder import write_errors
+from neuralcov.fuzz.campaign.reader import StoredCampaign
+from neuralcov.fuzz.campaign.result import Campaign, Stats
+from neuralcov.fuzz.campaign.writer import save_shrunk
+from neuralcov.fuzz.faults.fault import Fault, group_words, grouped
+from neuralcov.fuzz.faults.pictures import fault_sheet, spread
+from neuralcov.fuzz.faults.replay import Replay, Shrunk
 from neuralcov.report.text import show_value
 
 _ON_SHEET = 24
 _GROUPS_SHOWN = 12
 
 
-def show_campaign(archive: Archive) -> None:
+def show_campaign(archive: StoredCampaign) -> None:
     """How a campaign stands, from its folder alone."""
     notes, tally = archive.config["notes"], archive.book.tally
     order = notes.get("order", {})
@@ -42,7 +40,7 @@ def show_campaign(archive: Archive) -> None:
     _show_groups(archive.faults, notes.get("classes"))
 
 
-def conclude(bench: Bench, campaign: Campaign, shrink: bool, fail_on_faults: bool) -> None:
+def conclude(bench: PreparedFuzzer, campaign: Campaign, shrink: bool, fail_on_faults: bool) -> None:
     """Tell what came of a campaign, and make its faults smaller."""
     console = output()
     stats = campaign.stats
@@ -69,7 +67,7 @@ def conclude(bench: Bench, campaign: Campaign, shrink: bool, fail_on_faults: boo
         raise typer.Exit(1)
 
 
-def shrink_and_save(bench: Bench, faults: list[Fault]) -> list[Shrunk]:
+def shrink_and_save(bench: PreparedFuzzer, faults: list[Fault]) -> list[Shrunk]:
     """Make faults smaller and save them beside what they were."""
     fuzzer = bench.fuzzer
     assert fuzzer.folder is not None
@@ -79,7 +77,7 @@ def shrink_and_save(bench: Bench, faults: list[Fault]) -> list[Shrunk]:
     return shrunk
 
 
-def draw_sheet(bench: Bench, shrunk: Sequence[Shrunk]) -> None:
+def draw_sheet(bench: PreparedFuzzer, shrunk: Sequence[Shrunk]) -> None:
     """A sheet of some faults, from all groups."""
     fuzzer = bench.fuzzer
     assert fuzzer.folder is not None
@@ -93,7 +91,7 @@ def draw_sheet(bench: Bench, shrunk: Sequence[Shrunk]) -> None:
     )
     if page is not None:
         target = fuzzer.folder.path / "faults.png"
-        with writing(target):
+        with write_errors(target):
             page.save(target)
         output().print(f"some are drawn in {target}", soft_wrap=True, highlight=False)
 
@@ -131,9 +129,9 @@ def export_line(part: str, count: int, folder: Path) -> str:
 def replay_line(entry: Replay) -> str:
     """What a second look at a fault gave, in a line."""
     fault = entry.fault
-    state = "comes back" if entry.reproduced else "does not come back"
+    state = "is as it was" if entry.reproduced else "is still there" if entry.still_there else "is mended"
     made = "made anew to the last bit" if entry.rebuilt else "made anew it differs"
     return (
-        f"fault {fault.number} ({', '.join(fault.kinds)}): {state}; predicted {fault.before} at first, {fault.after} "
+        f"fault {fault.number} ({', '.join(fault.kinds)}) {state}; predicted {fault.before} at first, {fault.after} "
         f"when found, {entry.after} now; {made}"
     )

@@ -10,15 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuralcov import zoo
-from neuralcov.cli.models import load_model
-from neuralcov.cli.names import split_call
-from neuralcov.cli.samples import choose, load_samples
 from neuralcov.core.criterion import criterion_from_text
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.coverage import Coverage
+from neuralcov.criteria import NC
 from neuralcov.fuzz import Fuzzer, Mutation, Stylise, image_mutations, style_folder, text_mutations
-from neuralcov.fuzz.folder import CampaignFolder
+from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.sources.models import load_model
+from neuralcov.sources.names import split_call
+from neuralcov.sources.samples import Samples
+from neuralcov.sources.whole import choose, load_samples
 
 _CALIBRATION = "calibration.ncal"
 # Sources whose names are paths.
@@ -61,28 +62,29 @@ class Order:
 
 
 @dataclass(frozen=True, eq=False)
-class Bench:
+class PreparedFuzzer:
     """A fuzzer ready to run, and the seeds it was built from."""
 
     fuzzer: Fuzzer
-    samples: zoo.Samples
+    samples: Samples
     model: nn.Module
+    rival: nn.Module | None = None
 
 
-def lasting(text: str) -> str:
+def absolute_name(text: str) -> str:
     """What a person named, with its path made whole, so that a campaign can go on from another folder.
 
-    >>> lasting("zoo:digits"), lasting("npz:/data/digits.npz"), lasting("zoo:cifar10(folder='/data'):train")
-    ('zoo:digits', 'npz:/data/digits.npz', "zoo:cifar10(folder='/data'):train")
+    >>> absolute_name("demo:digits"), absolute_name("npz:/data/digits.npz")
+    ('demo:digits', 'npz:/data/digits.npz')
+    >>> absolute_name("zoo:cifar10(folder='/data'):train")
+    "zoo:cifar10(folder='/data'):train"
     """
     source, colon, rest = text.partition(":")
-    if source == "zoo":
+    if source not in _PATHS and "folder=" in rest:
         call, bracket, part = rest.rpartition(")")
         name, arguments = split_call(call + bracket)
-        if "folder" not in arguments:
-            return text
         arguments["folder"] = str(Path(arguments["folder"]).resolve())
-        return f"zoo:{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())}){part}"
+        return f"{source}:{name}({', '.join(f'{key}={value!r}' for key, value in arguments.items())}){part}"
     if source in _PATHS and colon:
         path, bracket, arguments_of_model = (rest, "", "") if Path(rest).exists() else rest.partition("(")
         return f"{source}:{_whole(path)}{bracket}{arguments_of_model}"
@@ -108,17 +110,30 @@ def order_of(folder: Path) -> Order:
     return Order(**known)
 
 
-def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
-    """The fuzzer an order describes. A campaign that goes on reads the calibration from its folder."""
+def build(
+    order: Order, folder: Path, *, resumed: bool, searching: bool = True, kept: Samples | None = None
+) -> PreparedFuzzer:
+    """The fuzzer an order describes. A campaign that goes on reads the calibration from its folder.
+
+    Args:
+        order: what was asked for.
+        folder: the campaign's.
+        resumed: whether the campaign has begun.
+        searching: whether coverage will guide; faults are looked at without, on a model with any weights.
+        kept: the seeds, where they do not come from the data that the order names.
+    """
     if order.deterministic:
         torch.use_deterministic_algorithms(True)
     model = load_model(order.model, _path(order.weights), order.device)
-    coverage = Coverage(model, [criterion_from_text(text) for text in order.criteria], layers=order.layers)
-    if order.guidance == "coverage":
+    if searching:
+        coverage = Coverage(model, [criterion_from_text(text) for text in order.criteria], layers=order.layers)
+    else:
+        coverage = Coverage(model, [NC()], layers=order.layers)
+    if searching and order.guidance == "coverage":
         _calibrate(coverage, order, folder, resumed)
-    samples = load_samples(order.data, mean=order.mean, std=order.std)
-    samples = choose(samples, order.seeds, order.seed)
-    vocabulary = _vocabulary(order.data, samples)
+    samples = kept
+    if samples is None:
+        samples = choose(load_samples(order.data, mean=order.mean, std=order.std), order.seeds, order.seed)
     rival = None
     if order.against is not None:
         rival = load_model(order.against, _path(order.against_weights), order.device)
@@ -126,7 +141,7 @@ def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
         coverage,
         samples.inputs,
         samples.labels,
-        mutations=_mutations(order, samples, model, vocabulary),
+        mutations=_mutations(order, samples, model),
         preprocess=_preprocess(samples),
         folder=folder,
         guidance=order.guidance,
@@ -139,14 +154,23 @@ def build(order: Order, folder: Path, *, resumed: bool) -> Bench:
         alpha=order.alpha,
         beta=order.beta,
         levels=samples.levels,
-        words=vocabulary,
+        words=samples.words,
         against=rival,
         time_limit=order.time_limit,
         checkpoint=order.checkpoint,
         pictures=order.pictures,
-        notes={"order": asdict(order), "classes": list(samples.classes)},
+        notes={
+            "order": asdict(order),
+            "classes": list(samples.classes),
+            "preparation": {
+                "levels": samples.levels,
+                "mean": list(samples.mean),
+                "std": list(samples.std),
+                "texts": samples.lengths is not None,
+            },
+        },
     )
-    return Bench(fuzzer, samples, model)
+    return PreparedFuzzer(fuzzer, samples, model, rival)
 
 
 def _calibrate(coverage: Coverage, order: Order, folder: Path, resumed: bool) -> None:
@@ -164,7 +188,7 @@ def _calibrate(coverage: Coverage, order: Order, folder: Path, resumed: bool) ->
         coverage.save_calibration(kept)
 
 
-def _preprocess(samples: zoo.Samples) -> Callable[[Tensor], Any]:
+def _preprocess(samples: Samples) -> Callable[[Tensor], Any]:
     if samples.lengths is None:
         return samples.prepare
 
@@ -174,17 +198,15 @@ def _preprocess(samples: zoo.Samples) -> Callable[[Tensor], Any]:
     return tell_lengths
 
 
-def _vocabulary(data: str, samples: zoo.Samples) -> tuple[str, ...] | None:
-    if samples.lengths is None or not data.startswith("zoo:imdb"):
-        return None
-    return zoo.imdb_vocabulary().entries
-
-
-def _mutations(
-    order: Order, samples: zoo.Samples, model: nn.Module, vocabulary: tuple[str, ...] | None
-) -> list[Mutation]:
+def _mutations(order: Order, samples: Samples, model: nn.Module) -> list[Mutation]:
     if samples.lengths is not None:
-        found = text_mutations(vocabulary, _word_vectors(model, vocabulary))
+        found = text_mutations(samples.words, _word_vectors(model, samples.words))
+    elif samples.inputs.dim() != 4:
+        kind = "tokens" if not samples.inputs.is_floating_point() and samples.inputs.dim() == 2 else "numbers"
+        raise InputError(
+            f"data {order.data!r}: inputs of shape {tuple(samples.inputs.shape)} are {kind}; this command mutates "
+            "images (inputs, channels, height, width) and zoo:imdb; in Python, nc.Fuzzer(..., mutations=) takes others"
+        )
     else:
         found = image_mutations(min(samples.inputs.shape[2:]))
         if order.styles is not None or "style" in order.mutations:
@@ -199,7 +221,7 @@ def _mutations(
 
 
 def _stylise(order: Order) -> Stylise:
-    network = zoo.adain().to(order.device)
+    network: Any = load_model("zoo:adain", None, order.device)
     styles = style_folder(None if order.styles in (None, "shipped") else order.styles)
     return Stylise(network.encoder, network.decoder, styles, side=order.style_side, geometric=order.style_moves)
 

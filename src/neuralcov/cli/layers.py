@@ -13,8 +13,8 @@ from torch import nn
 
 from neuralcov.cli import options
 from neuralcov.cli.console import output
-from neuralcov.cli.models import load_model
 from neuralcov.core.errors import InputError, NeuralcovError
+from neuralcov.sources.models import load_model
 from neuralcov.tap import Batch, Tap
 
 

@@ -10,13 +10,14 @@ import typer
 
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
-from neuralcov.cli.datasets import load_data
-from neuralcov.cli.models import load_model
-from neuralcov.cli.samples import parse_channels
 from neuralcov.core.criterion import Criterion, criterion_from_text
 from neuralcov.core.errors import InputError
 from neuralcov.coverage import Coverage
 from neuralcov.report import layer_table, measurement, value_table
+from neuralcov.sources.data import load_data
+from neuralcov.sources.models import load_model, weights_of
+from neuralcov.sources.padded import assess, calibrate_on, parse_padding
+from neuralcov.sources.whole import parse_channels
 
 
 def measure(
@@ -34,6 +35,7 @@ def measure(
     layers: options.Layers = None,
     mean: options.Mean = None,
     std: options.Std = None,
+    padding: options.Padding = "0",
     batch_size: options.BatchSize = 100,
     device: options.Device = "cpu",
     save: Annotated[Path | None, typer.Option(help="Write the coverage state (.ncov).")] = None,
@@ -46,33 +48,56 @@ def measure(
     if save_calibration is not None and calibrate is None:
         raise InputError("--save-calibration needs something to save: give --calibrate as well")
     net = load_model(model, weights, device)
-    read = partial(load_data, batch_size=batch_size, mean=parse_channels(mean), std=parse_channels(std))
+    origin, told = weights_of(model, net, weights)
+    read = partial(
+        load_data,
+        batch_size=batch_size,
+        mean=parse_channels(mean),
+        std=parse_channels(std),
+        padding=parse_padding(padding),
+    )
     # After the model, whose module may define criteria of its own.
     chosen = _criteria(criteria)
-    coverage = Coverage(net, chosen, layers=layers, cuda_graph=cuda_graph)
+    scaling = {"mean": parse_channels(mean), "std": parse_channels(std)}
+    preprocessing = scaling if any(scaling.values()) else None
+    coverage = Coverage(net, chosen, layers=layers, cuda_graph=cuda_graph, preprocessing=preprocessing)
+    notes = [told]
     if calibrate is not None:
         saved = Path(calibrate)
         if saved.is_file():
             coverage.calibrate(saved)
         else:
-            coverage.calibrate(read(calibrate, split="train").loader)
+            training = read(calibrate, split="train")
+            notes.append(training.note)
+            calibrate_on(coverage, training.loader)
         if save_calibration is not None:
             coverage.save_calibration(save_calibration)
     before, earlier = None, 0
     if init is not None:
-        coverage.assess(read(init, split="train").loader)
+        first = read(init, split="train")
+        notes.append(first.note)
+        assess(coverage, first.loader)
         before, earlier = coverage.values(), coverage.inputs
     suite = read(data)
-    coverage.assess(suite.loader)
-    inputs = coverage.inputs - earlier
-    result = measurement(coverage, model=model, suite=suite.name, inputs=inputs, before=before)
+    notes.append(suite.note)
+    assess(coverage, suite.loader)
+    said = list(dict.fromkeys(sentence for sentence in notes if sentence is not None))
+    result = measurement(
+        coverage,
+        model=model,
+        suite=suite.name,
+        inputs=coverage.inputs - earlier,
+        before=before,
+        weights=origin,
+        notes=said,
+    )
     # Files first: whoever reads the output may stop reading.
     if save is not None:
         coverage.save(save)
     if json is not None:
         result.write(json)
-    if weights is None and model.startswith("zoo:"):
-        note(f"{model} has random weights: give --weights to measure a trained network")
+    for sentence in said:
+        note(sentence)
     console = output()
     console.print(value_table(result))
     if by_layer:

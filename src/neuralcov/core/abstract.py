@@ -17,7 +17,7 @@ from neuralcov.core.traces import Traces
 
 
 @dataclass(frozen=True, eq=False)
-class AbstractPaths(Record):
+class AbstractPaths(Record, name="abstract-paths"):
     """Every class's abstract paths, and how many training inputs each stands for; 0 where there is no such path."""
 
     classes: Int[Tensor, "classes"]
@@ -62,7 +62,7 @@ class AbstractPaths(Record):
 
 
 @dataclass(frozen=True, eq=False)
-class Members(Record):
+class Members(Record, name="path-members"):
     """The training inputs behind abstract paths.
 
     Args:

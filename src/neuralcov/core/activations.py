@@ -134,15 +134,12 @@ class Activations:
         """
         if self.keys is not None:
             return self.keys
-        return self.memo("content keys", self._keys_of_activations)
+        layers = self.layers.values()
+        return self.memo("content keys", lambda: activation_keys([outputs.to(self.device) for outputs in layers]))
 
     def folds(self, count: int) -> Int[Tensor, "batch"]:
         """Deal the inputs to ``count`` folds by their content keys, whatever batch they come in."""
         return self.memo(("folds", count), lambda: folds(self.content_keys.to(self.device), count))
-
-    def _keys_of_activations(self) -> Tensor:
-        # Adding zero makes -0.0 into +0.0, the same number.
-        return content_keys([outputs.to(self.device, torch.float32) + 0.0 for outputs in self.layers.values()])
 
     @classmethod
     def cat(cls, batches: Sequence[Activations]) -> Activations:
@@ -226,6 +223,12 @@ class Activations:
         everywhere = torch.ones(self.size, dtype=torch.bool, device=home)
         masks = [self.present[n].to(home) if n in self.present else everywhere for n in names]
         return torch.stack(masks, dim=1)
+
+
+def activation_keys(layers: Sequence[Float[Tensor, "batch _"]]) -> Int[Tensor, "batch 2"]:
+    """Return a 128-bit key of each input by what its layers gave."""
+    # Adding zero makes -0.0 into +0.0, the same number.
+    return content_keys([outputs.to(torch.float32) + 0.0 for outputs in layers])
 
 
 def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> Tensor:

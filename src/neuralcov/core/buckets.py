@@ -15,7 +15,7 @@ from neuralcov.core.shapes import Bool, Float
 
 
 @dataclass(frozen=True, eq=False)
-class BucketSet(Record):
+class BucketSet(Record, name="bucket-set"):
     """Distinct whole numbers of any size and sign as float64, rising; behind them any number of infinities.
 
     How many numbers a batch adds is known on the device first. Room for all of them is made at once, and what was not

@@ -38,7 +38,7 @@ TAKEN, NOT_FINITE, UNPLACED = range(3)
 
 
 @dataclass(frozen=True, eq=False)
-class State(Record):
+class State(Record, name="state"):
     """Base of all states.
 
     ``counts`` holds how many inputs were taken, left out for a NaN or infinite output, and left out
@@ -268,13 +268,24 @@ class Criterion(ABC, Generic[StateT]):
         """Say why the value is not a number, for the error that is raised in its place. May wait for the device."""
         return "the state holds numbers that are not finite"
 
-    def upgrade(self, fitted: Any, state: Any) -> tuple[Any, Any]:
-        """Turn what a file of schema 1 holds, what was learnt and the state, into today's form with the same value."""
-        return fitted, state
-
     def portable(self) -> Any:
         """The part of ``fitted`` that state files hold, so that a loaded file goes on by itself."""
         return self.fitted
+
+    def template(self, layout: Layout) -> StateT:
+        """Return the form of a state, to check files against: the empty one, here on the meta device.
+
+        An axis of length 0 may have any length. Override it where the empty state has ``None`` for parts to come.
+        """
+        return self.init(layout)
+
+    def learnt_template(self, layout: Layout) -> Any:
+        """Return the form of what :meth:`portable` gives, to check files against; ``None`` leaves it unchecked."""
+        return None
+
+    def upgrade(self, fitted: Any, state: Any) -> tuple[Any, Any]:
+        """Return what an earlier definition learnt and kept in today's form, with the values that it had."""
+        return fitted, state
 
     def require_fitted(self) -> Any:
         """What calibration learnt, or the error that says it is missing."""
@@ -310,6 +321,18 @@ def criterion_class(name: str) -> type[Criterion[Any]] | None:
     """The criterion of that name, in any case; bases that cannot be used themselves do not count."""
     cls = Criterion.known.get(name.lower())
     return None if cls is None or inspect.isabstract(cls) else cls
+
+
+def stored_class(cls: type[Criterion[Any]]) -> str:
+    """The name of a criterion in files: its class's, of other packages with a prefix, ``acme.Rarity``."""
+    package = cls.__module__.partition(".")[0]
+    return cls.__name__ if package == __name__.partition(".")[0] else f"{package}.{cls.__name__}"
+
+
+def criterion_stored_as(name: str) -> type[Criterion[Any]] | None:
+    """The criterion that files call so, if the package that defines it is imported."""
+    cls = criterion_class(name.rpartition(".")[2])
+    return cls if cls is not None and stored_class(cls) == name else None
 
 
 def _parameters(cls: type[Criterion[Any]]) -> list[dataclasses.Field[Any]]:

@@ -1,18 +1,21 @@
-"""Content keys: 128 bits that tell inputs apart by their bytes, computed where the inputs are."""
+"""Digests: 128-bit content keys of inputs, computed where the inputs are, and SHA-256 of tensors as files hold them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.core.mixing import STEP, mixed
+from neuralcov.core.mixing import STEP, mixed, mixed_words
 from neuralcov.core.shapes import Int, Shaped
 from neuralcov.core.sizes import blocks
 
 _WORD_BYTES = 4
+_ROWS_AT_ONCE = 4096
 
 
 def content_keys(parts: Sequence[Shaped[Tensor, "batch ..."]]) -> Int[Tensor, "batch 2"]:
@@ -26,9 +29,15 @@ def content_keys(parts: Sequence[Shaped[Tensor, "batch ..."]]) -> Int[Tensor, "b
     Args:
         parts: the tensors that make up the inputs, each with one row per input.
     """
-    home = parts[0].device
-    sums = [_sums(number, part).to(home) for number, part in enumerate(parts)]
-    total = sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
+    if all(part.device.type == "cpu" for part in parts):
+        return torch.from_numpy(_keys_on_host(parts))
+    cut = [_words(part) for part in parts]
+    device = cut[0].device
+    words = cut[0] if len(cut) == 1 else torch.cat([part.to(device) for part in cut], dim=1)
+    factors = _factors(tuple(part.shape[1] for part in cut), device)
+    total = torch.zeros(len(words), 2, dtype=torch.int64, device=device)
+    for rows in blocks(len(words), 2 * words.shape[1], device):
+        total[rows] = (words[rows, None].long() * factors).sum(2)
     return mixed(total + STEP)
 
 
@@ -39,31 +48,62 @@ def folds(keys: Int[Tensor, "batch 2"], count: int) -> Int[Tensor, "batch"]:
     return (torch.remainder(word, count) + (word < 0) * (2**64 % count)) % count
 
 
-def _sums(number: int, part: Tensor) -> Int[Tensor, "batch 2"]:
-    """Sum the products of one part's words, in blocks: 64-bit copies of all words would be large."""
-    words = _words(part)
-    factors = _factors(number, words.shape[1], words.device)
-    parts = [(words[rows, None] * factors).sum(2) for rows in blocks(len(words), 2 * words.shape[1], words.device)]
-    if len(parts) == 1:
-        return parts[0]
-    return torch.cat(parts) if parts else torch.zeros(0, 2, dtype=torch.int64, device=words.device)
+def _keys_on_host(parts: Sequence[Tensor]) -> np.ndarray:
+    """The same by NumPy, which has whole numbers multiplied several times faster on a CPU."""
+    cut = [_words(part).numpy() for part in parts]
+    words = cut[0] if len(cut) == 1 else np.concatenate(cut, axis=1)
+    factors = _host_factors(tuple(part.shape[1] for part in cut))
+    keys = np.stack([np.einsum("ij,j->i", words, column) for column in factors], axis=1)
+    return mixed_words(keys + np.int64(STEP))
 
 
 def _words(part: Tensor) -> Int[Tensor, "batch words"]:
     """Cut each row into 32-bit words, zeros behind its last byte."""
     if part.is_complex():
         part = torch.view_as_real(part)
-    rows = part.detach().contiguous().flatten(1) if part.dim() > 1 else part.detach().contiguous()[:, None]
+    rows = part.detach().contiguous()
+    rows = rows.flatten(1) if rows.dim() > 1 else rows[:, None]
     if rows.numel() == 0:
         return torch.zeros(len(part), 1, dtype=torch.int32, device=part.device)
-    raw = rows.view(torch.uint8)
-    missing = -raw.shape[1] % _WORD_BYTES
-    if missing:
-        raw = torch.nn.functional.pad(raw, (0, missing))
-    return raw.view(torch.int32)
+    if rows.element_size() % _WORD_BYTES:
+        rows = rows.view(torch.uint8)
+        rows = torch.nn.functional.pad(rows, (0, -rows.shape[1] % _WORD_BYTES))
+    return rows.view(torch.int32)
 
 
 @lru_cache(maxsize=64)
-def _factors(part: int, words: int, device: torch.device) -> Int[Tensor, "2 words"]:
-    places = torch.arange(1, 2 * words + 1, device=device).reshape(words, 2)
-    return (mixed((places + (part << 48)) * STEP) | 1).t().contiguous()
+def _factors(lengths: tuple[int, ...], device: torch.device) -> Int[Tensor, "2 words"]:
+    """Two odd words for each place of parts that are so long."""
+    parts = []
+    for number, words in enumerate(lengths):
+        places = torch.arange(1, 2 * words + 1, device=device).reshape(words, 2)
+        parts.append(mixed((places + (number << 48)) * STEP) | 1)
+    return torch.cat(parts).T.contiguous()
+
+
+@lru_cache(maxsize=64)
+def _host_factors(lengths: tuple[int, ...]) -> np.ndarray:
+    return _factors(lengths, torch.device("cpu")).numpy()
+
+
+def stored_parts(tensor: Tensor) -> Iterator[memoryview]:
+    """Give the bytes of a tensor as files hold them, booleans as bits.
+
+    A few thousand rows at a time, so that what is on disk or on a GPU never is in memory as a whole; bits whole, since
+    rows need not end at a byte.
+    """
+    if tensor.dtype == torch.bool:
+        yield np.packbits(tensor.detach().cpu().contiguous().numpy().reshape(-1)).data
+        return
+    if not tensor.numel():
+        return
+    for part in [tensor] if tensor.dim() < 2 else torch.split(tensor, _ROWS_AT_ONCE):
+        yield part.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data
+
+
+def tensor_digest(tensor: Tensor) -> str:
+    """Return the SHA-256 of a tensor's bytes, the one that files keep."""
+    digest = hashlib.sha256()
+    for part in stored_parts(tensor):
+        digest.update(part)
+    return digest.hexdigest()

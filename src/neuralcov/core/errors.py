@@ -11,6 +11,10 @@ class HyperParameterError(NeuralcovError, ValueError):
     """A criterion was built with an argument outside its range."""
 
 
+class DeclarationError(NeuralcovError, TypeError):
+    """A record is declared under a name that files could not tell from another."""
+
+
 class LayerError(NeuralcovError, ValueError):
     """A layer is unknown, was never run, or has an output that cannot be read as neurons."""
 
@@ -27,16 +31,20 @@ class MismatchError(NeuralcovError, ValueError):
     """Two coverages do not belong together: other criteria, layers or calibration."""
 
 
+class SameInputsError(MismatchError):
+    """Inputs of one coverage are in another already, and would count twice."""
+
+
 class StateFileError(NeuralcovError, ValueError):
     """A file is not one of ours, is damaged, or belongs to something else."""
 
 
+class ForeignFileError(StateFileError):
+    """A file is sound, but neuralcov did not write it."""
+
+
 class StaleProposalError(NeuralcovError, RuntimeError):
     """A proposal was committed after the coverage it was judged against had moved on."""
-
-
-class DataError(NeuralcovError, RuntimeError):
-    """A data set is missing, damaged or cannot be fetched."""
 
 
 class MemoryBudgetError(NeuralcovError, MemoryError):

@@ -40,7 +40,7 @@ class Reach:
 
 
 @dataclass(frozen=True, eq=False)
-class Clusters(Record):
+class Clusters(Record, name="clusters"):
     """Centres of the layers of one width; of layer i the first ``count[i]`` rows count."""
 
     centres: Float[Tensor, "layers capacity width"]

@@ -51,7 +51,7 @@ def _word_pieces(layers: tuple[int, ...], width: int, device: torch.device) -> F
 
 
 @dataclass(frozen=True, eq=False)
-class KeySet(Record):
+class KeySet(Record, name="key-set", free=["longest"]):
     """Distinct keys, sorted by their first word.
 
     ``longest`` bounds how many keys share a first word: 1, but for a collision of 64 bits.

@@ -17,6 +17,7 @@ from neuralcov.core.guards import Turn, in_turn
 from neuralcov.core.layout import Layout
 from neuralcov.core.ownership import Holding, Owned, Shared
 from neuralcov.core.records import move
+from neuralcov.core.seen import SeenInputs
 
 AnyCriterion = Criterion[Any]
 States = tuple[State, ...]
@@ -66,9 +67,9 @@ class Ledger:
         self.criteria: tuple[AnyCriterion, ...] = tuple(criteria)
         self.names = tuple(names)
         self.layout: Layout | None = None
-        self.definitions = self._present
-        """The definition under which each state was measured; a loaded one may be older than its criterion's."""
         self.turn = Turn()
+        self.definitions = self.own_definitions()
+        self.seen: SeenInputs | None = None
         self.version = 0
         self._holdings: Holdings | None = None
 
@@ -81,10 +82,6 @@ class Ledger:
     def learns(self) -> frozenset[str]:
         """What calibration must fill."""
         return frozenset().union(*(criterion.learns for criterion in self.criteria))
-
-    @property
-    def _present(self) -> tuple[int, ...]:
-        return tuple(criterion.definition for criterion in self.criteria)
 
     @property
     def empty(self) -> bool:
@@ -129,8 +126,9 @@ class Ledger:
         """Copy this ledger; neither overwrites the states that both begin with."""
         twin = Ledger(self.criteria)
         twin.layout = self.layout
+        twin.definitions = dict(self.definitions)
+        twin.seen = None if self.seen is None else self.seen.copy()
         twin.adopt(self.share())
-        twin.definitions = self.definitions
         return twin
 
     @in_turn
@@ -140,15 +138,21 @@ class Ledger:
         Proposals made before are refused from now on, unless nothing ``changed`` but the counts of excluded inputs.
         """
         self._holdings = holdings
-        if holdings is None:
-            self.definitions = self._present
         self.version += changed
 
+    def own_definitions(self) -> dict[str, int]:
+        """By criterion, the definition that this version measures under; that of loaded states may be an earlier."""
+        return {criterion.name: criterion.definition for criterion in self.criteria}
+
     def check(self, batch: Activations) -> None:
-        """Refuse a batch that lacks what a criterion needs, and states of an older definition, which cannot go on."""
-        for criterion, definition in zip(self.criteria, self.definitions, strict=True):
-            if definition < criterion.definition:
-                raise InputError(f"{criterion.name}: measured under definition {definition}: measure again")
+        """Refuse a batch that lacks what a criterion needs, and any for a state of an earlier definition."""
+        for criterion in self.criteria:
+            measured = self.definitions[criterion.name]
+            if measured != criterion.definition:
+                raise MismatchError(
+                    f"{criterion.name}: measured under definition {measured}, and this version measures under "
+                    f"{criterion.definition}: measure again"
+                )
             if criterion.learns:
                 criterion.require_fitted()
             for need in sorted(criterion.needs):
@@ -160,6 +164,17 @@ class Ledger:
         """Observe a batch."""
         self.check(batch)
         self.advance(tuple(h.observe(c, batch) for c, h in zip(self.criteria, self.holdings, strict=True)))
+        self.note(batch)
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether the content keys of inputs are kept."""
+        return self.seen is not None and self.seen.keeps_keys
+
+    def note(self, batch: Activations, taken: Tensor | None = None) -> None:
+        """Keep in mind which inputs were observed, all of a batch or those ``taken`` of it."""
+        if self.seen is not None:
+            self.seen.add(batch, taken)
 
     @in_turn
     def observe_one_by_one(self, batch: Activations) -> None:
@@ -172,6 +187,7 @@ class Ledger:
                 holding = holding.observe(criterion, part)
             observed.append(holding)
         self.advance(tuple(observed))
+        self.note(batch)
 
     @in_turn
     def admit(self, batch: Activations, *, min_gain: float = 0.0) -> Tensor:
@@ -183,6 +199,7 @@ class Ledger:
         if len(self.criteria) == 1:
             admitted, holding = self.holdings[0].admit(self.criteria[0], batch, min_gain)
             self.advance((holding,), changed=bool(admitted.any()))
+            self.note(batch, admitted)
             return admitted
         return self._admit_by_any(batch, min_gain)
 
@@ -203,7 +220,9 @@ class Ledger:
         if rest.any():
             holdings = tuple(h.exclude(rest[:, column]) for column, h in enumerate(holdings))
         self.advance(holdings, changed=bool(admitted.any()))
-        return admitted.to(batch.device)
+        admitted = admitted.to(batch.device)
+        self.note(batch, admitted)
+        return admitted
 
     @in_turn
     def gain(self, batch: Activations) -> dict[str, Tensor]:
@@ -275,29 +294,27 @@ class Ledger:
             found.extend(Finding(criterion.name, remark) for remark in criterion.remarks(state))
         return tuple(found)
 
-    @in_turn
     def merge(self, other: Ledger) -> None:
         """Take in what another ledger has seen."""
+        # Never in both turns at once: another thread may be merging the other way round.
+        self._take_in(other.fork())
+
+    @in_turn
+    def _take_in(self, other: Ledger) -> None:
         if self.names != other.names:
             raise MismatchError(
                 f"criteria differ: this coverage has {', '.join(self.names)}, the other {', '.join(other.names)}"
             )
         if other.layout is None or other.empty:
             return
-        for name, ours, another in zip(self.names, self.definitions, other.definitions, strict=True):
-            if ours != another and not self.empty:
-                raise MismatchError(
-                    f"{name}: this coverage was measured under definition {ours}, the other under {another}: "
-                    "measure one of them again"
-                )
         self.layout = self.layout or other.layout
         self.layout.require_same(other.layout, "the other coverage")
         theirs = other.share()
         assert theirs is not None
         there = tuple(Shared(move(shared.state, self.layout.device)) for shared in theirs)
         if self.empty:
+            self.definitions = dict(other.definitions)
             self.adopt(there)
-            self.definitions = other.definitions
             return
         both = zip(self.criteria, self.holdings, there, strict=True)
         self.advance(tuple(ours.merge(criterion, new) for criterion, ours, new in both))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
 from torch import Tensor
 
 # Its constants, as signed 64-bit numbers.
@@ -17,9 +19,24 @@ def mixed(numbers: Tensor) -> Tensor:
     >>> mixed(torch.tensor([STEP]))[0].item() == 0xE220A8397B1DCDAF - (1 << 64)  # the first number of seed 0
     True
     """
+    if numbers.device.type == "cpu":
+        return _mixed_by_numpy(numbers)
     numbers = (numbers ^ _shifted(numbers, 30)) * _FIRST
     numbers = (numbers ^ _shifted(numbers, 27)) * _SECOND
     return numbers ^ _shifted(numbers, 31)
+
+
+def mixed_words(numbers: np.ndarray) -> np.ndarray:
+    """The same on an array of signed 64-bit numbers, where starting an operation of PyTorch takes longer than it."""
+    words = numbers.view(np.uint64)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(_FIRST + (1 << 64))
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(_SECOND + (1 << 64))
+    return (words ^ (words >> np.uint64(31))).view(np.int64)
+
+
+def _mixed_by_numpy(numbers: Tensor) -> Tensor:
+    words = mixed_words(numbers.detach().reshape(-1).contiguous().numpy())
+    return torch.from_numpy(words).reshape(numbers.shape)
 
 
 def _shifted(numbers: Tensor, bits: int) -> Tensor:

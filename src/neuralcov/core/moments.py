@@ -18,7 +18,7 @@ from neuralcov.core.shapes import Bool, Float
 
 
 @dataclass(frozen=True, eq=False)
-class Moments(Record):
+class Moments(Record, name="moments"):
     """Moments of the layers of one width.
 
     ``scatter`` is Σᵢ (xᵢ − mean)(xᵢ − mean)ᵀ, the covariance times the count: it adds up over batches

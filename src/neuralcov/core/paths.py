@@ -72,7 +72,7 @@ def explained(batch: Activations) -> Bool[Tensor, "batch"]:
 
 
 @dataclass(frozen=True, eq=False)
-class PathRows(Record):
+class PathRows(Record, name="path-rows"):
     """Some correctly classified training inputs.
 
     Args:
@@ -94,7 +94,7 @@ class PathRows(Record):
 
 
 @dataclass(frozen=True, eq=False)
-class Paths(Record):
+class Paths(Record, name="paths", free=["finite"]):
     """The paths of correctly classified training inputs under one alpha, in the order they came.
 
     ``classes`` are all classes among the labels, rising, whether or not any input of them was classified
@@ -110,7 +110,7 @@ class Paths(Record):
     def empty(cls, name: str, layout: Layout) -> Paths:
         """Paths of no input, for what a criterion learns by this ``name``."""
         nothing = torch.zeros(0, dtype=torch.int64, device=layout.device)
-        return cls(name, nothing, 0, (PathRows(nothing, nothing, nothing.reshape(0, words_for(layout.neurons))),))
+        return cls(name, nothing, 0, (PathRows(nothing, nothing, nothing.new_zeros(0, words_for(layout.neurons))),))
 
     @property
     def alpha(self) -> float:

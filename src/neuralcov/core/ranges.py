@@ -15,7 +15,7 @@ from neuralcov.core.shapes import Float
 
 
 @dataclass(frozen=True, eq=False)
-class Ranges(Record):
+class Ranges(Record, name="ranges"):
     """Per group of layers ``low`` and ``high``, ``(layers, width)`` float64.
 
     A neuron no input has reached (a time step past every input's end) has ``low > high``.

@@ -9,39 +9,79 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor
 
-from neuralcov.core.errors import StateFileError
+from neuralcov.core.errors import DeclarationError, StateFileError
+from neuralcov.core.old_names import SCHEMA_1
 
 T = TypeVar("T")
 
 
 class Record:
-    """Base of everything that is stored. Subclasses are frozen dataclasses; defining one registers it.
+    """Base of everything that is stored. Subclasses are frozen dataclasses.
 
-    ``class Patterns(State, name="patterns")`` declares the name under which files keep it, so that the class may move.
+    ``class Patterns(State, name="patterns")`` declares the name under which files keep it, so that the class may move;
+    outside this package the name has a prefix, ``"acme.rarity"``. One without a name cannot be saved. ``free`` names
+    fields whose number or text follows from the data, so that no template can tell it; ``resources`` those that say
+    where or how fast work is done, and have no part in what the record is.
     """
 
     known: ClassVar[dict[str, type[Record]]] = {}
     declared: ClassVar[str | None] = None
+    free_fields: ClassVar[frozenset[str]] = frozenset()
+    resource_fields: ClassVar[frozenset[str]] = frozenset()
 
-    def __init_subclass__(cls, *, name: str | None = None, **kwargs: Any) -> None:
+    def __init_subclass__(
+        cls, *, name: str | None = None, free: Sequence[str] = (), resources: Sequence[str] = (), **kwargs: Any
+    ) -> None:
         super().__init_subclass__(**kwargs)
         cls.declared = name
-        Record.known[record_name(cls)] = cls
+        cls.free_fields = cls.free_fields | {*free, *resources}
+        cls.resource_fields = cls.resource_fields | set(resources)
+        if name is not None:
+            _require_declarable(cls, name)
+            Record.known[name] = cls
 
     def settled(self) -> Self:
         """What is stored of it: all of it, but for what is there for the sake of speed alone."""
         return self
 
 
+def _require_declarable(cls: type[Record], name: str) -> None:
+    """Refuse a name that another class has, or that does not tell whose it is."""
+    ours = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
+    if not ours and not all(name.partition(".")):
+        raise DeclarationError(
+            f"{cls.__qualname__}: the record name {name!r} needs a prefix of its package, for example "
+            f"{cls.__module__.partition('.')[0] + '.' + name!r}"
+        )
+    if ours and "." in name and name not in SCHEMA_1:
+        raise DeclarationError(f"{cls.__qualname__}: the record name {name!r} has a dot, which marks other packages")
+    other = Record.known.get(name)
+    if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise DeclarationError(
+            f"two records are called {name!r}: {other.__qualname__} of {other.__module__} and {cls.__qualname__} of "
+            f"{cls.__module__}; give one of them another name"
+        )
+
+
 def record_name(cls: type[Record]) -> str:
-    """The name under which a record class stands in files."""
+    """The declared name of a record class, or for one without, which cannot be saved, where it is defined."""
     return cls.declared or f"{cls.__module__}:{cls.__qualname__}"
+
+
+def stored_name(cls: type[Record]) -> str:
+    """The name under which a record class stands in files, or the error that it has none."""
+    if cls.declared is None:
+        raise StateFileError(
+            f"{cls.__qualname__} of {cls.__module__} cannot be saved: declare a name for files, "
+            f'class {cls.__qualname__}(..., name="package.name")'
+        )
+    return cls.declared
 
 
 def _fields(record: Record) -> dict[str, Any]:
@@ -65,25 +105,30 @@ def move(tree: T, device: torch.device | str) -> T:
     return map_tensors(lambda tensor: tensor.to(device), tree)
 
 
-def flatten(tree: Any, prefix: str, tensors: dict[str, Tensor]) -> Any:
+def flatten(
+    tree: Any, prefix: str, tensors: dict[str, Tensor], name_of: Callable[[type[Record]], str] = record_name
+) -> Any:
     """Put every tensor of ``tree`` into ``tensors`` by its path; return the rest as JSON.
 
-    A tensor that occurs twice is stored once.
+    A tensor that occurs twice is stored once. ``name_of`` names the records.
     """
-    if isinstance(tree, Tensor):
-        for path, stored in tensors.items():
-            if stored is tree:
-                return {"tensor": path}
-        tensors[prefix] = tree
-        return {"tensor": prefix}
-    if isinstance(tree, Record):
-        parts = {k: flatten(v, f"{prefix}.{k}", tensors) for k, v in _fields(tree.settled()).items()}
-        return {"record": record_name(type(tree)), "fields": parts}
-    if isinstance(tree, tuple):
-        return [flatten(item, f"{prefix}.{i}", tensors) for i, item in enumerate(tree)]
-    if tree is None or isinstance(tree, (bool, int, float, str)):
-        return {"value": tree}
-    raise TypeError(f"{prefix}: a record cannot hold a {type(tree).__name__}")
+    paths = {id(tensor): path for path, tensor in tensors.items()}
+
+    def walk(tree: Any, prefix: str) -> Any:
+        if isinstance(tree, Tensor):
+            path = paths.setdefault(id(tree), prefix)
+            tensors[path] = tree
+            return {"tensor": path}
+        if isinstance(tree, Record):
+            parts = {k: walk(v, f"{prefix}.{k}") for k, v in _fields(tree.settled()).items()}
+            return {"record": name_of(type(tree)), "fields": parts}
+        if isinstance(tree, tuple):
+            return [walk(item, f"{prefix}.{i}") for i, item in enumerate(tree)]
+        if tree is None or isinstance(tree, (bool, int, float, str)):
+            return {"value": tree}
+        raise TypeError(f"{prefix}: a record cannot hold a {type(tree).__name__}")
+
+    return walk(tree, prefix)
 
 
 def unflatten(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
@@ -104,10 +149,35 @@ def unflatten(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
     return structure["value"]
 
 
+def identity_of(parts: Mapping[str, Any], digest: Callable[[str, Tensor], str]) -> str:
+    """SHA-256 of several trees by their paths: structure, numbers, and of every tensor its form and ``digest``.
+
+    Resources are left out.
+    """
+
+    def walk(tree: Any, path: str) -> Any:
+        if isinstance(tree, Tensor):
+            return [str(tree.dtype), list(tree.shape), digest(path, tree)]
+        if isinstance(tree, Record):
+            parts = {name: part for name, part in _fields(tree).items() if name not in tree.resource_fields}
+            return [record_name(type(tree)), {name: walk(part, f"{path}.{name}") for name, part in parts.items()}]
+        if isinstance(tree, tuple):
+            return [walk(item, f"{path}.{i}") for i, item in enumerate(tree)]
+        return {"value": tree}
+
+    content = [[path.partition(".")[0], walk(tree, path)] for path, tree in parts.items()]
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def fingerprint(tree: Any) -> str:
     """SHA-256 of a tree: its structure, and the type, shape and bytes of every tensor."""
     tensors: dict[str, Tensor] = {}
-    digest = hashlib.sha256(json.dumps(flatten(tree, "", tensors), sort_keys=True).encode())
+    return fingerprint_of(flatten(tree, "", tensors), tensors)
+
+
+def fingerprint_of(structure: Any, tensors: Mapping[str, Tensor]) -> str:
+    """SHA-256 of a tree that was taken apart."""
+    digest = hashlib.sha256(json.dumps(structure, sort_keys=True).encode())
     for path, tensor in tensors.items():
         digest.update(f"{path}:{tensor.dtype}:{tuple(tensor.shape)}".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.container import StoredTensor
 from neuralcov.core.criterion import Criterion
+from neuralcov.core.digests import tensor_digest
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.folds import Folds
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.moments import Moments, absorb_all, empty_moments
+from neuralcov.core.old_identity import old_fingerprint
 from neuralcov.core.paths import Paths
 from neuralcov.core.ranges import Ranges
-from neuralcov.core.records import Record, fingerprint, move
+from neuralcov.core.records import Record, identity_of, map_tensors, move
 from neuralcov.core.sample import Sample
+from neuralcov.core.templates import require_form
 from neuralcov.core.traces import Traces
 
 ACCUMULATORS = ("ranges", "moments", "sample", "traces", "paths", "folds")
+# Kinds of which there may be several, each with arguments of its own in its name.
+_SEVERAL = ("paths", "folds")
 
 
 @dataclass(frozen=True, eq=False)
-class Reference(Record):
+class Reference(Record, name="calibration", free=["seen", "left_out"]):
     """The training data as criteria see it: only the accumulators that some criterion learns from.
 
     ``seen`` counts the inputs that take part, ``left_out`` those with NaN or infinite outputs. ``held_out`` are the
@@ -70,7 +78,7 @@ class Reference(Record):
 
     def find(self, name: str) -> Any:
         """The accumulator that a criterion ``learns`` by this name, or ``None``."""
-        if _kind(name) in ("paths", "folds"):
+        if _kind(name) in _SEVERAL:
             return next((found for found in getattr(self, _kind(name)) or () if found.name == name), None)
         return getattr(self, name)
 
@@ -126,14 +134,40 @@ class Reference(Record):
             folds=None if folds is None else tuple(some.observe(batch) for some in folds),
         )
 
+    @cached_property
+    def digests(self) -> dict[str, str]:
+        """SHA-256 of the tensors, by their path in this record, as far as they are known."""
+        return {}
+
     def identity(self, learns: Set[str]) -> str:
-        """SHA-256 of what a criterion that ``learns`` these accumulators was taught."""
-        taught = (self.find(name) for kind in ACCUMULATORS for name in sorted(learns) if _kind(name) == kind)
-        parts = tuple(part for part in taught if part is not None)
-        held_out: Any = self.held_out if "moments" in learns else None
-        if held_out is not None and self.held_out_sample is not None and "sample" in learns:
-            held_out = (held_out, self.held_out_sample)
-        return fingerprint((self.names, self.widths, parts, held_out))
+        """SHA-256 of what a criterion that ``learns`` these accumulators was taught.
+
+        It is that of the tensors' digests, which files keep, so that a calibration that was loaded is not read again.
+        Where traces are kept, and how many of them in memory, is no part of it.
+        """
+        parts = {self._path(name): self.find(name) for name in _in_order(learns) if self.find(name) is not None}
+        if "moments" in learns:
+            parts["held_out"] = self.held_out
+        if "sample" in learns and self.held_out_sample is not None:
+            parts["held_out_sample"] = self.held_out_sample
+        return identity_of({"names": self.names, "widths": self.widths, **parts}, self._digest)
+
+    def old_identity(self, learns: Set[str]) -> str:
+        """The SHA-256 that files of schema 1 tell a calibration by."""
+        parts = tuple(self.find(name) for name in _in_order(learns) if _kind(name) != "folds")
+        extra = self.held_out if "moments" in learns else None
+        return old_fingerprint((self.names, self.widths, parts, extra))
+
+    def _path(self, name: str) -> str:
+        kind = _kind(name)
+        if kind not in _SEVERAL:
+            return name
+        return f"{kind}.{[each.name for each in getattr(self, kind) or ()].index(name)}"
+
+    def _digest(self, path: str, tensor: Tensor) -> str:
+        if path not in self.digests:
+            self.digests[path] = tensor_digest(tensor)
+        return self.digests[path]
 
 
 def _empty_traces(layout: Layout, criteria: Sequence[Criterion[Any]]) -> Traces:
@@ -143,6 +177,42 @@ def _empty_traces(layout: Layout, criteria: Sequence[Criterion[Any]]) -> Traces:
     budget = max(criterion.trace_memory for criterion in tracing)
     sets = [criterion.traced(layout) for criterion in tracing]
     return Traces.empty([name for name in layout if name in wanted], budget, layout.device, sets)
+
+
+def _in_order(learns: Set[str]) -> list[str]:
+    return [name for kind in ACCUMULATORS for name in sorted(learns) if _kind(name) == kind]
+
+
+def require_reference(structure: Any, layout: Layout, tensors: Mapping[str, StoredTensor], place: str) -> None:
+    """Refuse the calibration of a file whose parts do not have the form that its layers ask for."""
+    fields = structure["fields"]
+    moments = empty_moments(layout)
+    sample = map_tensors(lambda tensor: tensor[:0], Sample.empty(layout))
+    found: dict[str, Any] = {"ranges": Ranges.empty(layout), "moments": moments, "sample": sample}
+    found |= {"held_out": moments, "held_out_sample": sample}
+    bare = Reference(tuple(layout), tuple(layout.widths.values()))
+    forms: dict[str, tuple[Any, Any]] = {name: (form, form) for name, form in found.items()}
+    if _there(fields, "traces"):
+        names = [item["value"] for item in fields["traces"]["fields"]["names"]]
+        nothing = replace(Traces.empty(names, 0, layout.device), labels=None, predictions=None)
+        forms["traces"] = Traces.template(names, layout), nothing
+    if _there(fields, "paths"):
+        names = [item["fields"]["name"]["value"] for item in fields["paths"]]
+        form = tuple(Paths.empty(name, layout) for name in names)
+        forms["paths"] = form, tuple(replace(paths, parts=()) for paths in form)
+    if _there(fields, "folds"):
+        counts = [len(item["fields"]["moments"]) for item in fields["folds"]]
+        folds = tuple(Folds((moments,) * count) for count in counts)
+        forms["folds"] = folds, folds
+    for name, (form, empty) in forms.items():
+        if _there(fields, name):
+            require_form(fields[name], form, empty, tensors, f"{place}.{name}")
+    rest = {name: part for name, part in fields.items() if name not in forms}
+    require_form({**structure, "fields": rest}, bare, bare, tensors, place)
+
+
+def _there(fields: Mapping[str, Any], name: str) -> bool:
+    return name in fields and fields[name] != {"value": None}
 
 
 def _kind(name: str) -> str:

@@ -17,7 +17,7 @@ _MOST_BYTES = 1 << 29
 
 
 @dataclass(frozen=True, eq=False)
-class Sample(Record):
+class Sample(Record, name="sample", free=["seen"]):
     """A uniform sample of the inputs seen, by reservoir sampling.
 
     Which input replaces which is drawn on the host from the number of inputs seen, so that nothing

@@ -26,7 +26,7 @@ NOWHERE = (1 << 63) - 1
 
 
 @dataclass(frozen=True, eq=False)
-class SignPairs(Record):
+class SignPairs(Record, name="sign-pairs"):
     """Two consecutive layers: groups of inputs, and the pairs of neurons shown so far.
 
     Args:

@@ -24,7 +24,7 @@ from neuralcov.core.sizes import blocks
 
 
 @dataclass(frozen=True, eq=False)
-class Ticks(State):
+class Ticks(State, name="bitmap"):
     """Which slots are covered, per group of layers: ``(layers, width, 1 + slots)``.
 
     Slot 0 stands for "nothing hit" and is always covered, so that a rule may point every neuron of

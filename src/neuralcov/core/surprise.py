@@ -35,7 +35,7 @@ from neuralcov.core.traceview import TraceView
 
 
 @dataclass(frozen=True, eq=False)
-class Buckets(State):
+class Buckets(State, name="buckets"):
     """The numbers of the buckets covered."""
 
     covered: BucketSet

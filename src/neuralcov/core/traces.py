@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 
@@ -21,7 +22,7 @@ _MIDDLE_ROWS = 255
 
 
 @dataclass(frozen=True, eq=False)
-class Traces(Record):
+class Traces(Record, name="traces", free=["names", "sets"], resources=["budget", "device"]):
     """One row per training input: the outputs of the chosen layers side by side.
 
     Rows are float32, or float64 where some of their layers gave float64.
@@ -55,6 +56,14 @@ class Traces(Record):
         return cls(
             tuple(names), (), nothing, nothing, budget, str(device), several, tuple(nothing.bool() for _ in several)
         )
+
+    @classmethod
+    def template(cls, names: Sequence[str], layout: Layout) -> Traces:
+        """Return the form of traces of these layers, with one block of what may be several."""
+        empty = cls.empty(names, 0, layout.device)
+        rows = torch.empty(0, sum(layout.widths[name] for name in names), dtype=torch.float32, device=layout.device)
+        number = torch.empty(0, dtype=torch.int64, device=layout.device)
+        return replace(empty, blocks=(rows,), labels=number, predictions=number, finite=(number.bool(),))
 
     def __len__(self) -> int:
         return sum(len(block) for block in self.blocks)

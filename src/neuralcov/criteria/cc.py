@@ -26,7 +26,7 @@ from neuralcov.core.shapes import Bool, Float, Int
 
 
 @dataclass(frozen=True, eq=False)
-class CCState(State):
+class CCState(State, name="cc"):
     """Cluster centres per group of layers."""
 
     clusters: tuple[Clusters, ...]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from neuralcov.core import checks
 from neuralcov.core.activations import Stack
+from neuralcov.core.layout import Layout
 from neuralcov.core.ranges import Ranges
 from neuralcov.core.reference import Reference
 from neuralcov.core.shapes import Shaped
@@ -57,6 +58,10 @@ class KMNC(SlotCriterion):
     def calibrate(self, reference: Reference) -> Self:
         """Keep the ranges."""
         return replace(self, fitted=reference.ranges)
+
+    def learnt_template(self, layout: Layout) -> Ranges:
+        """Return the ranges of these layers."""
+        return Ranges.empty(layout)
 
     def hits(self, stack: Stack, group: int) -> Shaped[Tensor, "batch layers width"]:
         """One more than the section each output falls into, 0 for none."""

@@ -8,6 +8,7 @@ from typing import Self
 from torch import Tensor
 
 from neuralcov.core.activations import Stack
+from neuralcov.core.layout import Layout
 from neuralcov.core.ranges import Ranges
 from neuralcov.core.reference import Reference
 from neuralcov.core.shapes import Int
@@ -44,6 +45,10 @@ class NBC(SlotCriterion):
     def calibrate(self, reference: Reference) -> Self:
         """Keep the ranges."""
         return replace(self, fitted=reference.ranges)
+
+    def learnt_template(self, layout: Layout) -> Ranges:
+        """Return the ranges of these layers."""
+        return Ranges.empty(layout)
 
     def hits(self, stack: Stack, group: int) -> Int[Tensor, "batch layers width"]:
         """1 above the range, 2 below it, 0 within; a neuron never reached in training has no corners."""

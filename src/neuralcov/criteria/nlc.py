@@ -37,7 +37,7 @@ from neuralcov.core.spread import grow, spread, spread_gain
 
 
 @dataclass(frozen=True, eq=False)
-class LayerSpread(Record):
+class LayerSpread(Record, name="layer-covariance"):
     """Moments of the layers of one width, and the spread they amount to."""
 
     moments: Moments
@@ -48,7 +48,7 @@ Entry = tuple[LayerSpread, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class NLCState(State):
+class NLCState(State, name="nlc"):
     """Per class (or once, without classes) the spreads per group of layers; ``None`` for a class not seen."""
 
     classes: tuple[Entry | None, ...]
@@ -117,6 +117,11 @@ class NLC(Criterion[NLCState]):
                 "raise memory=, choose fewer layers, or leave classes= out"
             )
         entries = (_nothing(layout, self.rule),) if self.classes is None else (None,) * self.classes
+        return NLCState(no_counts(layout), widths_of(layout), entries)
+
+    def template(self, layout: Layout) -> NLCState:
+        """Return a state in which every class was seen."""
+        entries = (_nothing(layout, self.rule),) * len(self.init(layout).classes)
         return NLCState(no_counts(layout), widths_of(layout), entries)
 
     def observe(self, state: NLCState, batch: Activations, *, donate: bool = False) -> NLCState:

@@ -33,7 +33,7 @@ from neuralcov.core.traces import trace_of
 
 
 @dataclass(frozen=True, eq=False)
-class NPCFit(Record):
+class NPCFit(Record, name="npc-learnt"):
     """What NPC learnt: abstract paths and, in activation mode, the training inputs behind them.
 
     A state file holds no training inputs: loaded without its calibration it has a value but takes no batch.
@@ -44,7 +44,7 @@ class NPCFit(Record):
 
 
 @dataclass(frozen=True, eq=False)
-class NPCState(State):
+class NPCState(State, name="npc"):
     """Covered cells: ``(classes, clusters, buckets)``, in activation mode ``(classes, clusters, layers, buckets)``."""
 
     covered: Bool[Tensor, "classes clusters *cells"]
@@ -154,6 +154,12 @@ class NPC(Criterion[NPCState]):
     def portable(self) -> NPCFit | None:
         """The abstract paths; the training inputs behind them stay in the saved calibration."""
         return None if self.fitted is None else replace(self.fitted, members=None)
+
+    def learnt_template(self, layout: Layout) -> NPCFit:
+        """Return abstract paths of any number of classes."""
+        paths = torch.empty(0, self.clusters, layout.neurons, dtype=torch.bool, device=layout.device)
+        sizes = torch.empty(0, self.clusters, dtype=torch.int64, device=layout.device)
+        return NPCFit(AbstractPaths(sizes.new_empty(0), paths, sizes), None)
 
     def init(self, layout: Layout) -> NPCState:
         """No cell covered."""

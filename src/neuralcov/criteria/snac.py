@@ -8,6 +8,7 @@ from typing import Self
 from torch import Tensor
 
 from neuralcov.core.activations import Stack
+from neuralcov.core.layout import Layout
 from neuralcov.core.ranges import Ranges
 from neuralcov.core.reference import Reference
 from neuralcov.core.shapes import Bool
@@ -39,6 +40,10 @@ class SNAC(SlotCriterion):
     def calibrate(self, reference: Reference) -> Self:
         """Keep the ranges."""
         return replace(self, fitted=reference.ranges)
+
+    def learnt_template(self, layout: Layout) -> Ranges:
+        """Return the ranges of these layers."""
+        return Ranges.empty(layout)
 
     def hits(self, stack: Stack, group: int) -> Bool[Tensor, "batch layers width"]:
         """Neurons above their range; one never reached in training has no range to be above."""

@@ -29,7 +29,7 @@ _QUEUE = 1024
 
 
 @dataclass(frozen=True, eq=False)
-class SSState(State):
+class SSState(State, name="ss"):
     """One entry for every two consecutive layers."""
 
     pairs: tuple[SignPairs, ...]

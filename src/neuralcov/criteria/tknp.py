@@ -26,7 +26,7 @@ from neuralcov.core.topk import among_top_k
 
 
 @dataclass(frozen=True, eq=False)
-class Patterns(State):
+class Patterns(State, name="patterns"):
     """The keys of the patterns seen."""
 
     seen: KeySet

@@ -1,8 +1,8 @@
 """Coverage-guided search for inputs that a model gets wrong."""
 
-from neuralcov.fuzz.campaign import Campaign
-from neuralcov.fuzz.checks import Case, Rival
-from neuralcov.fuzz.findings import Fault
+from neuralcov.fuzz.campaign.result import Campaign
+from neuralcov.fuzz.faults.checks import MutantBatch, SecondModel
+from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.fuzz.fuzzer import Fuzzer
 from neuralcov.fuzz.mutations import (
     Blur,
@@ -27,14 +27,14 @@ from neuralcov.fuzz.mutations import (
     translation,
     typo_table,
 )
-from neuralcov.fuzz.schedule import Schedule
+from neuralcov.fuzz.search.seeds import Schedule
 from neuralcov.fuzz.validity import PixelRule, WordRule
 
 __all__ = [
     "Blur",
     "Brightness",
     "Campaign",
-    "Case",
+    "MutantBatch",
     "Contrast",
     "Drop",
     "Duplicate",
@@ -42,7 +42,7 @@ __all__ = [
     "Fuzzer",
     "Mutation",
     "PixelRule",
-    "Rival",
+    "SecondModel",
     "Rotation",
     "Schedule",
     "Shuffle",

@@ -16,21 +16,7 @@ from torch import Tensor, nn
 from neuralcov.core.errors import CampaignError
 from neuralcov.core.records import fingerprint
 from neuralcov.coverage import Coverage
-from neuralcov.fuzz.book import Book
-from neuralcov.fuzz.campaign import Campaign
-from neuralcov.fuzz.checks import Check, Judge, Rival, named_checks
-from neuralcov.fuzz.engine import Engine, Rules
-from neuralcov.fuzz.findings import Fault
-from neuralcov.fuzz.folder import CampaignFolder
-from neuralcov.fuzz.limits import Clock, Limits
-from neuralcov.fuzz.mutations import Mutation
-from neuralcov.fuzz.record import Record
-from neuralcov.fuzz.replay import Replay, replay
-from neuralcov.fuzz.running import Runner
-from neuralcov.fuzz.schedule import Schedule
-from neuralcov.fuzz.screen import Screen, screen_for
-from neuralcov.fuzz.seeds import Survey, survey
-from neuralcov.fuzz.setup import (
+from neuralcov.fuzz.campaign.configuration import (
     checked_inputs,
     checked_labels,
     checked_mutations,
@@ -40,11 +26,22 @@ from neuralcov.fuzz.setup import (
     require_same,
     require_weights,
 )
-from neuralcov.fuzz.shrink import Shrunk, shrink
-from neuralcov.fuzz.space import space_of
-from neuralcov.fuzz.stats import Meter, Stats, read_values
+from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.fuzz.campaign.log import WaveRecord
+from neuralcov.fuzz.campaign.result import Campaign, Stats, StatsReader, read_values
+from neuralcov.fuzz.campaign.screen import ProgressView, screen_for
+from neuralcov.fuzz.campaign.state import CampaignState
+from neuralcov.fuzz.campaign.writer import Writer
+from neuralcov.fuzz.faults.checks import Check, FaultChecker, SecondModel, named_checks
+from neuralcov.fuzz.faults.fault import Fault
+from neuralcov.fuzz.faults.replay import Replay, Shrunk, replay, shrink
+from neuralcov.fuzz.formats import format_of
+from neuralcov.fuzz.mutations import Mutation
+from neuralcov.fuzz.search.runner import ModelRunner
+from neuralcov.fuzz.search.seeds import Schedule, SeedReport, survey
+from neuralcov.fuzz.search.wave import Rules, Search
+from neuralcov.fuzz.settings import Limits, Timer
 from neuralcov.fuzz.validity import Validity, usual_rule
-from neuralcov.fuzz.writer import Writer
 
 
 class Fuzzer:
@@ -80,8 +77,8 @@ class Fuzzer:
         levels: the byte that stands for 1.0.
         padding: the token behind a text's end.
         words: the vocabulary, a word per token, to show texts with.
-        checks: faults of the user's own, see :class:`Case`.
-        against: a second model that should agree, see :class:`Rival`.
+        checks: faults of the user's own, see :class:`MutantBatch`.
+        against: a second model that should agree, see :class:`SecondModel`.
         time_limit: seconds the model may take for a batch before that is a finding.
         checkpoint: seconds between saves of the coverage state.
         pictures: how many faults of a group get files of their own; ``None`` for all.
@@ -120,7 +117,7 @@ class Fuzzer:
         padding: int = 0,
         words: Sequence[str] | None = None,
         checks: Check | Sequence[Check] | Mapping[str, Check] = (),
-        against: nn.Module | Rival | None = None,
+        against: nn.Module | SecondModel | None = None,
         time_limit: float | None = None,
         checkpoint: float = 60.0,
         pictures: int | None = 20,
@@ -139,7 +136,7 @@ class Fuzzer:
             time_limit=time_limit,
             schedule=schedule if isinstance(schedule, Schedule) else Schedule(schedule),
         )
-        self.space = space_of(roots, levels=levels, padding=padding, words=words)
+        self.space = format_of(roots, levels=levels, padding=padding, words=words)
         self.mutations = checked_mutations(mutations, roots, self.space)
         self.folder = None if folder is None else CampaignFolder(folder)
         self._roots = roots.to(coverage.device)
@@ -147,15 +144,16 @@ class Fuzzer:
         self._validity = validity or usual_rule(self.space, alpha, beta)
         self._preprocess = preprocess or (lambda opened: opened)
         self._checks = named_checks(checks)
-        self._rival = against if isinstance(against, Rival) or against is None else Rival(against.eval())
+        self._rival = against if isinstance(against, SecondModel) or against is None else SecondModel(against.eval())
         self.pictures = pictures
         self._checkpoint = checkpoint
         self._notes = dict(notes or {})
-        self._engine: Engine | None = None
-        self._survey: Survey | None = None
-        self._meter: Meter | None = None
+        self._engine: Search | None = None
+        self._survey: SeedReport | None = None
+        self._meter: StatsReader | None = None
         self._whole = True
         self._exact = True
+        self._only_read = False
 
     # What a user does
 
@@ -176,6 +174,8 @@ class Fuzzer:
             progress: show a live screen, or lines where there is no terminal; by default only in a terminal.
         """
         limits = Limits(iterations, seconds, faults)
+        if self._only_read:
+            raise CampaignError("the campaign was only read, so coverage has not seen what it found: call resume()")
         if self._engine is None and self.folder is not None:
             self.folder.require_new()
         return self._within(limits, progress, self._begin)
@@ -219,7 +219,7 @@ class Fuzzer:
 
     # Starting and going on
 
-    def _running(self) -> Engine:
+    def _running(self) -> Search:
         if self._engine is None:
             if self.folder is None:
                 raise CampaignError("the campaign has not begun: call run() first")
@@ -271,13 +271,11 @@ class Fuzzer:
         require_weights(self._weights(), folder.config().get("weights", {}), str(folder.path))
         latest = None if self.rules.random else folder.latest_coverage()
         upto = latest[0] if latest is not None else None if self.rules.random else 0
-        records = self._read_folder(upto)
+        records = self._read_folder(upto, going_on=True)
         engine = self._running()
         if latest is not None:
             folder.require_log_up_to(latest[0], engine.book.tally.waves)
-            self.coverage.reset()
-            # Merged into nothing it is the stored state, layers included.
-            self.coverage.merge(Coverage.load(latest[1], device=self.coverage.device))
+            self.coverage.load_state(latest[1], same_run=True)
         elif not self.rules.random:
             self._observe_anew(folder)
         folder.repair()
@@ -301,7 +299,7 @@ class Fuzzer:
                     "with a coverage that has observed what it had"
                 )
 
-    def _read_folder(self, upto: int | None = None) -> list[Record]:
+    def _read_folder(self, upto: int | None = None, *, going_on: bool = False) -> list[WaveRecord]:
         """Build everything from the folder; give the waves from ``upto`` on, which are not in the book yet."""
         folder = self.folder
         if folder is None:
@@ -309,11 +307,18 @@ class Fuzzer:
         config = folder.config()
         arrays = folder.seeds()
         left_out = {int(row): reason for row, reason in config["left out"].items()}
-        found = Survey(arrays["predictions"], arrays["usable"].astype(bool), left_out)
-        require_same(self._config(Limits(**config["limits"]), found), config, str(folder.path))
+        found = SeedReport(arrays["predictions"], arrays["usable"].astype(bool), left_out)
+        ours, told = self._config(Limits(**config["limits"]), found), config["calibration"]
+        # Campaigns of earlier versions tell a calibration by another id.
+        if told.keys() == ours["calibration"].keys() and all(
+            self.coverage.has_calibration(name, identity) for name, identity in told.items()
+        ):
+            ours["calibration"] = told
+        require_same(ours, config, str(folder.path), going_on=going_on)
+        self._only_read = not going_on
         if self._checks or self._rival is not None:
             again = survey(self._runner(), self._roots, self._labels, observe=False)
-            found = Survey(found.predictions, found.usable, left_out, again.ran)
+            found = SeedReport(found.predictions, found.usable, left_out, again.ran)
         self._assemble(found)
         assert self._engine is not None
         assert self._meter is not None
@@ -326,10 +331,10 @@ class Fuzzer:
                 self._engine.book.apply(record)
         return later
 
-    def _assemble(self, found: Survey) -> None:
+    def _assemble(self, found: SeedReport) -> None:
         given = self._labels
         labels = found.predictions if given is None else given.cpu().numpy()
-        judge = Judge(
+        judge = FaultChecker(
             self.space,
             self._preprocess,
             labels,
@@ -341,7 +346,7 @@ class Fuzzer:
         )
         if found.ran is not None:
             judge.learn(self._roots, found.ran)
-        book = Book(
+        book = CampaignState(
             self._roots,
             labels,
             found.predictions,
@@ -352,8 +357,8 @@ class Fuzzer:
             wave=self.rules.wave,
         )
         self._survey = found
-        self._meter = Meter({} if self.rules.random else read_values(self.coverage))
-        self._engine = Engine(
+        self._meter = StatsReader({} if self.rules.random else read_values(self.coverage))
+        self._engine = Search(
             self.coverage,
             book,
             self._runner(),
@@ -367,11 +372,11 @@ class Fuzzer:
 
     # Searching
 
-    def _search(self, limits: Limits, writer: Writer | None, screen: Screen) -> Campaign:
+    def _search(self, limits: Limits, writer: Writer | None, screen: ProgressView) -> Campaign:
         engine = self._running()
         tally = engine.book.tally
         began = time.monotonic() - tally.seconds
-        clock = Clock(self._checkpoint)
+        clock = Timer(self._checkpoint)
         try:
             while not self._done(limits, time.monotonic() - began):
                 self._whole = False
@@ -397,7 +402,7 @@ class Fuzzer:
             return True
         return limits.seconds is not None and seconds >= limits.seconds
 
-    def _show(self, clock: Clock, writer: Writer | None, screen: Screen, seconds: float) -> Stats:
+    def _show(self, clock: Timer, writer: Writer | None, screen: ProgressView, seconds: float) -> Stats:
         stats = self._read(seconds, clock.values(self._values))
         screen.show(stats)
         if writer is not None:
@@ -411,7 +416,7 @@ class Fuzzer:
         if not self.rules.random:
             self.folder.save_coverage(self.coverage, self._running().book.tally.waves)
 
-    def _finish(self, clock: Clock, writer: Writer | None, screen: Screen, seconds: float) -> Campaign:
+    def _finish(self, clock: Timer, writer: Writer | None, screen: ProgressView, seconds: float) -> Campaign:
         engine, found = self._running(), self._survey
         assert found is not None
         stats = self._read(seconds, self._values())
@@ -441,8 +446,8 @@ class Fuzzer:
 
     # Parts
 
-    def _runner(self) -> Runner:
-        return Runner(
+    def _runner(self) -> ModelRunner:
+        return ModelRunner(
             self.coverage,
             self.space,
             self._preprocess,
@@ -466,7 +471,7 @@ class Fuzzer:
             models["second model"] = self._rival.model
         return describe_weights(models)
 
-    def _seed_arrays(self, found: Survey) -> dict[str, np.ndarray]:
+    def _seed_arrays(self, found: SeedReport) -> dict[str, np.ndarray]:
         labels = found.predictions if self._labels is None else self._labels.cpu().numpy()
         return {
             "inputs": self._roots.cpu().numpy(),
@@ -475,7 +480,7 @@ class Fuzzer:
             "usable": found.usable.astype(np.uint8),
         }
 
-    def _config(self, limits: Limits, found: Survey) -> dict[str, Any]:
+    def _config(self, limits: Limits, found: SeedReport) -> dict[str, Any]:
         random = self.rules.random
         return {
             "rules": describe_rules(self.rules, self._validity),

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Bool
-from neuralcov.fuzz.space import Pixels, Space
+from neuralcov.fuzz.formats import InputFormat, Pixels
 
 # (mutants, references) as they are stored → which are valid, (batch,).
 Validity = Callable[[Tensor, Tensor], Tensor]
@@ -102,7 +102,7 @@ def edit_distance(texts: Tensor, others: Tensor, padding: int = 0) -> Tensor:
     return distance
 
 
-def usual_rule(space: Space, alpha: float, beta: float) -> PixelRule | WordRule:
+def usual_rule(space: InputFormat, alpha: float, beta: float) -> PixelRule | WordRule:
     """The rule for a kind of inputs."""
     if isinstance(space, Pixels):
         return PixelRule(alpha, beta, range=space.levels or 1)

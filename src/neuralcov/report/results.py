@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ SCHEMA = 1
 class Measurement:
     """What a suite covers of a model.
 
-    ``before`` are the values the suite was added to, where it was measured on top of another one. ``unmeasured`` is the
-    share of the model's parameters that belong to no measured layer, where there is a model.
+    ``before`` are the values the suite was added to, where it was measured on top of another one. ``weights`` says
+    where the model's come from: ``given``, ``random`` or ``as built``; ``notes`` are what the command told beside.
+    ``unmeasured`` is the share of the model's parameters that belong to no measured layer, where there is a model.
     """
 
     model: str
@@ -33,6 +34,8 @@ class Measurement:
     findings: tuple[str, ...]
     calibration: Mapping[str, str | None]
     before: Mapping[str, float] | None = None
+    weights: str | None = None
+    notes: tuple[str, ...] = ()
     unmeasured: Unmeasured | None = None
 
     @property
@@ -55,7 +58,14 @@ class Measurement:
 
 
 def measurement(
-    coverage: Coverage, *, model: str, suite: str, inputs: int, before: Mapping[str, float] | None = None
+    coverage: Coverage,
+    *,
+    model: str,
+    suite: str,
+    inputs: int,
+    before: Mapping[str, float] | None = None,
+    weights: str | None = None,
+    notes: Sequence[str] = (),
 ) -> Measurement:
     """Read a coverage off into a result."""
     return Measurement(
@@ -68,6 +78,8 @@ def measurement(
         findings=tuple(str(finding) for finding in coverage.findings()),
         calibration=coverage.calibration_ids(),
         before=before,
+        weights=weights,
+        notes=tuple(notes),
         unmeasured=coverage.unmeasured(),
     )
 

@@ -60,9 +60,11 @@ class ExpertRows:
         if size == 0 or chosen.shape[2] % size or output.shape[:1] != tokens.shape:
             return None
         per_input = chosen.shape[2] // size
-        mask = None if padding is None else padding.over(per_input)
+        weights = None if padding is None else padding.weights(per_input)
         owners = tokens // per_input
-        return owners if mask is None else torch.where(mask.to(tokens.device).flatten()[tokens], owners, -1)
+        return (
+            owners if weights is None else torch.where(weights.tokens.to(tokens.device).flatten()[tokens], owners, -1)
+        )
 
     def _enter(self, name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
         choice: Tensor = args[1]

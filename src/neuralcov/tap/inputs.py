@@ -232,6 +232,28 @@ def call(model: nn.Module, inputs: Any) -> Any:
     return model(inputs)
 
 
+class TokenWeights:
+    """What each token counts in the average of its input, worked out once for all layers that share a mask.
+
+    Args:
+        tokens: ``(batch, tokens)``, false at padding.
+    """
+
+    def __init__(self, tokens: Tensor) -> None:
+        self.tokens = tokens
+        self._known: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
+
+    def like(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Where padding is, ``(batch, tokens, 1)``, and the share of each token, ``(batch, tokens)``."""
+        if (device, dtype) not in self._known:
+            tokens = self.tokens.to(device)
+            counts = tokens.to(dtype)
+            # An input of padding alone has no token to average: zeros, not a division by zero.
+            share = counts / counts.sum(1, keepdim=True).clamp(min=1)
+            self._known[device, dtype] = ~tokens[:, :, None], share
+        return self._known[device, dtype]
+
+
 @dataclass(frozen=True)
 class Padding:
     """Which steps belong to which input.
@@ -252,6 +274,11 @@ class Padding:
     def over(self, tokens: int) -> Tensor | None:
         """The mask of an axis of so many tokens, ``None`` if it is not that of the steps."""
         return self.mask[:, :tokens] if tokens in self.widths else None
+
+    def weights(self, tokens: int) -> TokenWeights | None:
+        """The weights of an axis of so many tokens, ``None`` if it is not that of the steps."""
+        mask = self.over(tokens)
+        return None if mask is None else TokenWeights(mask)
 
     def step(self, index: int) -> Tensor:
         """Which inputs have a step; none has one past the mask."""

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from neuralcov.core.ledger import Finding
-from neuralcov.tap.inputs import Padding, first_tensor
-from neuralcov.tap.scopes import OWN, Mask, Scope, deciding, in_question
+from neuralcov.tap.inputs import Padding, TokenWeights, first_tensor
+from neuralcov.tap.scopes import OWN, Mask, Scope, Taker, deciding, in_question
 from neuralcov.tap.signatures import Form, form_of
 
 _NAMED_IN_FULL = 6
@@ -31,36 +31,51 @@ class Masks:
 
     def __init__(self, size: int, lengths: Padding | None) -> None:
         self.size, self.lengths = size, lengths
-        self._scopes: list[Scope] = []
-        self._masked = 0
-        self._tokens: list[tuple[Mask, Tensor]] = []
-        self.ambiguous: list[str] = []
-        self.unmasked: list[str] = []
-        self.concerned: list[Mask] = []
+        self._entered: list[Scope | None] = []
+        self._innermost: Scope | None = None
+        self._weights: list[tuple[Mask, TokenWeights]] = []
+        self.missed: list[tuple[str, list[Mask], bool]] = []
 
-    def enter(self, form: Form, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Begin a module."""
-        scope = Scope(form, args, kwargs, self.size)
-        self._masked += scope.masked
-        self._scopes.append(scope)
+    def enter(self, taker: Taker, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Begin a module. Those around the first one that has a mask need not be remembered."""
+        found = taker.masks(args, kwargs, self.size)
+        if found or self._innermost is not None:
+            self._innermost = Scope(taker, args, kwargs, found, self._innermost)
+            self._entered.append(self._innermost)
+        else:
+            self._entered.append(None)
 
     def leave(self) -> None:
         """End the module begun last."""
-        self._masked -= self._scopes.pop().masked
+        scope = self._entered.pop()
+        if scope is not None:
+            self._innermost = scope.parent
 
-    def of_layer(self, layer: str, args: Any) -> LayerMasks | None:
-        """What masks a layer that has just run on ``args``, ``None`` if nothing does."""
-        if not self._masked and self.lengths is None:
+    def of_layer(self, layer: str, args: tuple[Any, ...], kwargs: Any, taker: Taker | None) -> LayerMasks | None:
+        """What masks a layer that has just run, ``None`` if nothing does.
+
+        Args:
+            layer: its name.
+            args: what it was called with by position.
+            kwargs: what it was called with by keyword, if it takes masks itself.
+            taker: its kind, if it takes masks itself.
+        """
+        scope = self._innermost
+        if taker is not None:
+            found = taker.masks(args, kwargs, self.size)
+            if found or scope is not None:
+                scope = Scope(taker, args, kwargs, found, scope)
+        if scope is None and self.lengths is None:
             return None
-        return LayerMasks(self, layer, tuple(self._scopes) if self._masked else (), first_tensor(args))
+        return LayerMasks(self, layer, scope, first_tensor(args))
 
-    def tokens_of(self, mask: Mask) -> Tensor:
-        """Where the tokens of a mask are, worked out once for all layers that it masks."""
-        for known, tokens in self._tokens:
+    def weights_of(self, mask: Mask) -> TokenWeights:
+        """What tokens count under a mask, the same for all layers that it masks."""
+        for known, weights in self._weights:
             if mask.same(known):
-                return tokens
-        self._tokens.append((mask, mask.tokens()))
-        return self._tokens[-1][1]
+                return weights
+        self._weights.append((mask, TokenWeights(mask.tokens())))
+        return self._weights[-1][1]
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,43 +85,40 @@ class LayerMasks:
     Args:
         masks: those of the whole run.
         layer: its name.
-        scopes: the modules around it, the innermost last.
+        scope: the module around it.
         source: what it was called with.
     """
 
     masks: Masks
     layer: str
-    scopes: tuple[Scope, ...]
+    scope: Scope | None
     source: Tensor | None
 
-    def over(self, tokens: int) -> Tensor | None:
-        """The mask of the layer's tokens, ``(batch, tokens)``; ``None`` where none is known to be theirs."""
-        found = deciding(self.scopes, self.masks.size, tokens, self.source)
+    def weights(self, tokens: int) -> TokenWeights | None:
+        """What the layer's tokens count, ``None`` where no mask is known to be theirs."""
+        found = deciding(self.scope, self.masks.size, tokens, self.source)
         if len(found) == 1:
-            return self.masks.tokens_of(found[0])
+            return self.masks.weights_of(found[0])
         lengths = self.masks.lengths
-        mask = None if lengths is None else lengths.over(tokens)
-        if mask is None:
+        weights = None if lengths is None else lengths.weights(tokens)
+        if weights is None:
             self._note(found)
-        return mask
+        return weights
 
     def steps(self, taken: int) -> Padding | None:
         """Which inputs have which steps of a recurrent layer; lengths say so however many steps it took."""
-        found = deciding(self.scopes, self.masks.size, taken, self.source)
+        found = deciding(self.scope, self.masks.size, taken, self.source)
         if len(found) == 1:
-            return Padding.of_mask(self.masks.tokens_of(found[0]))
+            return Padding.of_mask(self.masks.weights_of(found[0]).tokens)
         if self.masks.lengths is None:
             self._note(found)
         return self.masks.lengths
 
     def _note(self, found: Sequence[Mask]) -> None:
         """Remember that the layer is not masked, if it might have been."""
-        concerned = found or in_question(self.scopes, self.masks.size, self.source)
-        if found:
-            self.masks.ambiguous.append(self.layer)
-        elif concerned or self.masks.lengths is not None:
-            self.masks.unmasked.append(self.layer)
-        self.masks.concerned += [mask for mask in concerned if not any(mask.same(m) for m in self.masks.concerned)]
+        concerned = found or in_question(self.scope, self.masks.size, self.source)
+        if concerned or self.masks.lengths is not None:
+            self.masks.missed.append((self.layer, list(concerned), len(found) > 1))
 
 
 class MaskNotes:
@@ -120,18 +132,19 @@ class MaskNotes:
 
     def take(self, masks: Masks) -> None:
         """Remember what one run of the model could not mask."""
-        for ambiguous, layers in ((False, masks.unmasked), (True, masks.ambiguous)):
-            if not layers:
+        for several in (False, True) if masks.missed else ():
+            missed = [(layer, concerned) for layer, concerned, ambiguous in masks.missed if ambiguous is several]
+            if not missed:
                 continue
-            known = [masks.tokens_of(mask) for mask in masks.concerned]
+            known = [masks.weights_of(mask).tokens for _, concerned in missed for mask in concerned]
             if masks.lengths is not None:
                 known.append(masks.lengths.mask)
-            key = ambiguous, tuple(layers)
+            key = several, tuple(layer for layer, _ in missed)
             if key not in self._padded:
                 # No tensor of inference mode, which could not be written to outside of it.
                 with torch.inference_mode(False):
                     self._padded[key] = torch.zeros((), dtype=torch.bool, device=known[0].device)
-            for tokens in known:
+            for tokens in {id(tokens): tokens for tokens in known}.values():
                 self._padded[key].logical_or_(tokens.all().logical_not().to(self._padded[key].device))
 
     def findings(self) -> list[Finding]:
@@ -162,26 +175,41 @@ def _listed(layers: Collection[str]) -> str:
     return f"layer {shown}" if len(names) == 1 else f"layers {shown}" + (f" and {more} more" if more > 0 else "")
 
 
-def mask_takers(model: nn.Module, chosen: Mapping[str, nn.Module]) -> list[tuple[nn.Module, Form]]:
-    """The modules around layers, and layers, that can be called with a mask.
+@dataclass(frozen=True, eq=False)
+class Watched:
+    """The modules of a model whose calls may tell masks.
 
-    Where the model itself can, the parts it consists of are watched too: what they are called with tells towers apart.
+    Args:
+        around: those around layers.
+        layers: layers that can be called with masks themselves, by name.
     """
-    layers = {id(module) for module in chosen.values()}
-    around: dict[str, nn.Module] = {}
-    for name, module in model.named_modules(remove_duplicate=False):
-        if id(module) in layers:
-            parts = name.split(".")
-            around |= dict.fromkeys((".".join(parts[:end]) for end in range(len(parts) + 1)), module)
-    takers: dict[int, tuple[nn.Module, Form]] = {}
-    parts_count = _can_be_masked(form_of(model))
-    for name in around:
-        module = model.get_submodule(name)
-        form = form_of(module)
-        is_part = parts_count and name.count(".") == 0 and id(module) not in layers
-        if is_part or _can_be_masked(form):
-            takers[id(module)] = (module, form)
-    return list(takers.values())
+
+    around: list[tuple[nn.Module, Taker]]
+    layers: dict[str, Taker]
+
+    @classmethod
+    def of(cls, model: nn.Module, chosen: Mapping[str, nn.Module]) -> Watched:
+        """Look at the signatures of the model's modules.
+
+        Where the model itself can be called with a mask, the parts it consists of are watched too: what they are called
+        with tells towers apart.
+        """
+        forms = {name: form_of(module) for name, module in chosen.items()}
+        layers = {name: Taker(form) for name, form in forms.items() if _can_be_masked(form)}
+        within = {id(module) for module in chosen.values()}
+        names: dict[str, None] = {}
+        for name, module in model.named_modules(remove_duplicate=False):
+            if id(module) in within and name:
+                parts = name.split(".")
+                names |= dict.fromkeys(".".join(parts[:end]) for end in range(len(parts)))
+        around: dict[int, tuple[nn.Module, Taker]] = {}
+        towers = _can_be_masked(form_of(model))
+        for name in names:
+            module = model.get_submodule(name)
+            form = form_of(module)
+            if _can_be_masked(form) or (towers and "." not in name):
+                around[id(module)] = (module, Taker(form))
+        return cls(list(around.values()), layers)
 
 
 def _can_be_masked(form: Form) -> bool:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.distributed
+from torch import Tensor, nn
 
 from neuralcov.tap.absent import module_name
 from neuralcov.tap.experts import ExpertRows
@@ -28,6 +29,7 @@ class Probe:
     """Asks a model about the order of rows, and keeps what it learnt.
 
     Args:
+        model: the model.
         run: runs the model on some inputs of a batch, and gives what it noted.
         choice: the user's ``layers=``.
         rows: the user's ``rows=``, from a layer and its output to the input of each row.
@@ -36,13 +38,15 @@ class Probe:
 
     def __init__(
         self,
+        model: nn.Module,
         run: Callable[[Members, Sequence[int]], Notes],
         choice: object,
         rows: Rows | None,
         experts: ExpertRows,
     ) -> None:
         self.known = KnownRows(choice)
-        self._experts = experts
+        self._experts, self._model = experts, model
+        self._in_step: bool | None = None
         self._run, self._rows = run, rows
         self._groups = _MOST_GROUPS
         self.has_owners = rows is not None or bool(experts)
@@ -63,10 +67,12 @@ class Probe:
 
     def note(self, notes: Notes, layer: str, kind: Kind, output: Any, size: int) -> None:
         """Note in a run of the probe what a layer returned, unless somebody says whose its rows are."""
-        tensor = first_tensor(output)
+        tensor: Any = first_tensor(output)
         if tensor is not None and hasattr(tensor, "full_tensor"):
-            # Spread over ranks, all of which run the probe.
-            tensor = output = tensor.full_tensor()
+            # Spread over ranks, all of which run the probe; where each has inputs of its own, these are its rows.
+            local = tensor.to_local()
+            own_inputs = tensor.shape[0] != size == local.shape[0]
+            tensor = output = local if own_inputs else tensor.full_tensor()
         if tensor is None or self.owners(layer, tensor, size) is not None:
             return
         noted = note(output, kind, size)
@@ -81,10 +87,17 @@ class Probe:
             members: the batch.
             fixed: layers that have been measured, which cannot be left out any more.
         """
+        if self._in_step is None:
+            self._in_step = runs_in_step(self._model)
+        if self._in_step and not self.known.asked and not all_agree(members.size > 1 and members.only_tensors()):
+            self.known.why_not = ", and the model, spread over processes, was not given several inputs in all of them"
+            return False
         if members.size < 2:
             return False
         if self.known.wants_probe():
             return self.ask(members, fixed)
+        if self._in_step:
+            return True  # a question that one process has about its inputs must not make it run the model alone
         if (self.known.doubtful or (self._groups and self.known.experts)) and members.only_tensors():
             self.known.drop(self._doubts(members), fixed)
         return False
@@ -114,10 +127,10 @@ class Probe:
                 return False
             sizes = len(some), len(some) - 1
             problems = known.learn(larger, smaller, sizes, members.axes(), again or ()) | problems
-            if not known.undecided:
+            if self._in_step or not known.undecided:
                 break
         known.why_not = ""
-        known.drop(self._doubts(members) | problems, fixed)
+        known.drop(problems if self._in_step else self._doubts(members) | problems, fixed)
         return True
 
     def _doubts(self, members: Members) -> dict[str, str]:
@@ -153,6 +166,23 @@ def _tries(members: Members) -> Iterator[list[int]]:
     for start in range(0, len(differing) - 1, many)[: _MOST_TRIES - 1]:
         some = differing[start : start + many]
         yield (some + [row for row in range(members.size) if row not in some])[:many]
+
+
+def runs_in_step(model: nn.Module) -> bool:
+    """Whether a model's parameters are spread over processes, so that all of these must run it together."""
+    group = torch.distributed
+    if not group.is_available() or not group.is_initialized() or group.get_world_size() == 1:
+        return False
+    spread = any(type(parameter).__name__ == "DTensor" for parameter in model.parameters())
+    return spread or any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules())
+
+
+def all_agree(here: bool) -> bool:
+    """Whether something is true in all processes of the group."""
+    device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
+    flag = torch.tensor(int(here), device=device)
+    torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MIN)
+    return bool(flag)
 
 
 def capturing() -> bool:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from neuralcov.core.errors import LayerError
 from neuralcov.core.kernels import row_means, usable
+from neuralcov.tap.inputs import TokenWeights
 from neuralcov.tap.kinds import Kind, features_last
 from neuralcov.tap.rows import RowOrder, with_batch_first
 
@@ -20,8 +21,8 @@ _FAST_TYPES = (torch.float32, torch.float16, torch.bfloat16)
 class TokenMask(Protocol):
     """What knows which tokens are padding."""
 
-    def over(self, tokens: int) -> Tensor | None:
-        """The mask ``(batch, tokens)`` of an axis of so many tokens, true at tokens; ``None`` if it has none."""
+    def weights(self, tokens: int) -> TokenWeights | None:
+        """The weights of an axis of so many tokens; ``None`` if all count."""
 
 
 def to_neurons(
@@ -63,22 +64,19 @@ def to_neurons(
     between = rows.shape[1:-1]
     # Of several axes between batch and features the first is that of the tokens, unless another is as long.
     tokens = len(between) > 0 and (folded or between[0] not in between[1:])
-    return _average(rows, padding.over(between[0]) if padding is not None and tokens else None)
+    return _average(rows, padding.weights(between[0]) if padding is not None and tokens else None)
 
 
-def _average(output: Tensor, mask: Tensor | None) -> Tensor:
+def _average(output: Tensor, weights: TokenWeights | None) -> Tensor:
     """Mean over all axes between the first and the last, as float32, or float64 if it was that."""
     dtype = _wide(output)
     if output.dim() == 2:
         return output.detach().to(dtype, copy=True)
-    if mask is not None:
+    if weights is not None:
         if output.dim() > 3:
             output = output.detach().mean(dim=tuple(range(2, output.dim() - 1)), dtype=dtype)
-        weights = mask.to(output.device, dtype)
-        # An input of padding alone has no token to average: zeros, not a division by zero.
-        share = weights / weights.sum(1, keepdim=True).clamp(min=1)
-        kept = output.detach().to(dtype).masked_fill(~mask.to(output.device)[:, :, None], 0)
-        return torch.einsum("btc,bt->bc", kept, share)
+        padding, share = weights.like(output.device, dtype)
+        return torch.einsum("btc,bt->bc", output.detach().to(dtype).masked_fill(padding, 0), share)
     return output.detach().mean(dim=tuple(range(1, output.dim() - 1)), dtype=dtype)
 
 

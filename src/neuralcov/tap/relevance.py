@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib.util import find_spec
 
 import torch
 from torch import Tensor, nn
 
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.shapes import Float, Int
-from neuralcov.tap.rules import CONSTANT, ENDINGS, VALUELESS, WEIGHTED, captum_rules, pass_back
+from neuralcov.tap.rules import CONSTANT, ENDINGS, VALUELESS, WEIGHTED, pass_back
 from neuralcov.tap.tape import Spot, Tape
-
-
-def relevance_installed() -> bool:
-    """Whether captum is there, without which there is no relevance pass."""
-    return find_spec("captum") is not None
 
 
 def relevance_tape(model: nn.Module) -> Tape:
     """A tape to run ``model`` under, so that relevance can go back along it."""
-    captum_rules()
     return Tape(model, weighted=WEIGHTED, valueless=VALUELESS, constant=CONSTANT)
 
 

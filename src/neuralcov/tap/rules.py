@@ -1,11 +1,11 @@
-r"""How relevance goes back through one step: captum's two rules where it has one, ours for the rest.
+r"""Pass relevance back through one step: layer-wise relevance propagation (Bach et al., 2015).
 
 Rules are of four kinds:
 
-* *in proportion*: captum's Epsilon rule, :math:`R_i = \sum_j \frac{z_{ij}}{z_j} R_j` with
+* *in proportion*: the Epsilon rule, :math:`R_i = \sum_j \frac{z_{ij}}{z_j} R_j` with
   :math:`z_{ij}` what input i contributes to output j and :math:`z_j` the whole output. Linear layers, sums,
   averages, normalisation.
-* *in proportion to what is positive*: captum's Alpha1_Beta0 rule, the same with
+* *in proportion to what is positive*: the Alpha1-Beta0 rule, the same with
   :math:`z_{ij}^+` and :math:`z_j^+ = \sum_i z_{ij}^+ + b_j^+`, or with the negative parts where no contribution
   to an output is positive. Convolutions.
 * *along the way*: an output is one input, or the largest of several. Reshaping, slicing, max pooling.
@@ -17,30 +17,19 @@ it goes nowhere. So does the relevance of an output to which nothing contributes
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from neuralcov.core.errors import LayerError, MissingExtraError
+from neuralcov.core.errors import LayerError
 from neuralcov.tap.tape import Affine, Held, Step, swap
 
 Rule = Callable[[Step], Sequence[Tensor]]
 
-
-@cache
-def captum_rules() -> tuple[Any, Any]:
-    """Captum's Epsilon and Alpha1_Beta0 rules, imported at first need."""
-    try:
-        from captum.attr._utils.lrp_rules import Alpha1_Beta0_Rule, EpsilonRule
-    except ImportError as error:
-        raise MissingExtraError("relevance needs captum: install it with pip install 'neuralcov[paths]'") from error
-    return EpsilonRule, Alpha1_Beta0_Rule
+_EPSILON = 1e-9
 
 
 def pass_back(step: Step) -> None:
@@ -61,7 +50,7 @@ def pass_back(step: Step) -> None:
 def _in_proportion(step: Step) -> Sequence[Tensor]:
     """Epsilon rule, for anything linear in what it is given."""
     leaves = [_leaf(held.value) for held in step.inputs]
-    return _epsilon(leaves, _replay(step, leaves), _relevance(step))
+    return _shares(leaves, _replay(step, leaves), _relevance(step))
 
 
 def _one_in_proportion(step: Step) -> Sequence[Tensor]:
@@ -78,12 +67,12 @@ def _linear(step: Step) -> Sequence[Tensor]:
         weight, bias = _weights(step, affine)
         with torch.enable_grad():
             outputs = _call(step, leaf, weight, bias)
-        shares += _epsilon([leaf], outputs, relevance)
+        shares += _shares([leaf], outputs, relevance)
     return [_sum(shares)]
 
 
 def _convolution(step: Step) -> Sequence[Tensor]:
-    """Alpha1_Beta0 rule, likewise; where no contribution is positive, the negative ones share instead."""
+    """Alpha1-Beta0 rule, likewise; where no contribution is positive, the negative ones share instead."""
     value = _plain(_only_input(step).value)
     shares: list[Tensor] = []
     for relevance, affine in step.outputs[0].arrived:
@@ -99,26 +88,22 @@ def _convolution(step: Step) -> Sequence[Tensor]:
 def _positive_shares(
     step: Step, value: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor
 ) -> tuple[Sequence[Tensor], Tensor]:
-    """What a convolution's input gets by its positive contributions, in parts, and what these add up to.
+    """Return what a convolution's input gets by its positive contributions, in parts, and what these add up to.
 
-    Captum takes the positive part of the weights: that of the contributions as long as no input is negative.
-    So negative inputs come in apart, they and their weights turned around. And of the bias, which captum leaves
-    as it is, only the positive part counts, or it would create relevance where it is negative.
+    A contribution is positive where input and weight have one sign: positive inputs with the positive part of the
+    weights, and negative inputs, turned around, with the negative part turned around. Of the bias only the positive
+    part counts, or it would create relevance where it is negative.
     """
-    rule = captum_rules()[1]()
     parts = [(value, weight)]
     if bool((value < 0).any()):
         parts = [(value.clamp(min=0), weight), ((-value).clamp_(min=0), -weight)]
     outputs = value.new_zeros(()) if bias is None else bias.clamp(min=0).reshape(-1, *[1] * (value.dim() - 2))
     leaves = []
     for inputs, weights in parts:
-        # Captum overwrites the weight it finds; this one is nobody else's.
-        part = SimpleNamespace(weight=weights.detach())
-        rule._manipulate_weights(part, None, None)
         leaves.append(_leaf(inputs))
         with torch.enable_grad():
-            outputs = outputs + _call(step, leaves[-1], part.weight, None)
-    return _shares(rule, leaves, outputs, relevance), outputs.detach()
+            outputs = outputs + _call(step, leaves[-1], weights.clamp(min=0), None)
+    return _shares(leaves, outputs, relevance), outputs.detach()
 
 
 def _batch_norm(step: Step) -> Sequence[Tensor]:
@@ -130,7 +115,7 @@ def _batch_norm(step: Step) -> Sequence[Tensor]:
     scale, shift = (part.reshape(-1, *[1] * (leaf.dim() - 2)) for part in _affine(step))
     with torch.enable_grad():
         outputs = leaf * scale + shift
-    return _epsilon([leaf], outputs, relevance)
+    return _shares([leaf], outputs, relevance)
 
 
 def _standardised(step: Step) -> Sequence[Tensor]:
@@ -151,7 +136,7 @@ def _standardised(step: Step) -> Sequence[Tensor]:
             outputs = outputs * _plain(weight).reshape(along)
         if bias is not None:
             outputs = outputs + _plain(bias).reshape(along)
-    return _epsilon([leaf], outputs, _relevance(step))
+    return _shares([leaf], outputs, _relevance(step))
 
 
 def _along_the_way(step: Step) -> Sequence[Tensor]:
@@ -190,17 +175,15 @@ def _quotient(step: Step) -> Sequence[Tensor]:
 # Helpers
 
 
-def _epsilon(leaves: Sequence[Tensor], outputs: Tensor, relevance: Tensor) -> Sequence[Tensor]:
-    return _shares(captum_rules()[0](), leaves, outputs, relevance)
+def _shares(leaves: Sequence[Tensor], outputs: Tensor, relevance: Tensor) -> Sequence[Tensor]:
+    """Share relevance among leaves in proportion to what they contribute to the outputs, which are linear in them.
 
-
-def _shares(rule: Any, leaves: Sequence[Tensor], outputs: Tensor, relevance: Tensor) -> Sequence[Tensor]:
-    """What each leaf gets under a rule of captum's, whose hooks do it in the backward pass of this step alone."""
-    # Otherwise they would be the class's own, kept for as long as captum is loaded.
-    rule.relevance_input, rule.relevance_output = defaultdict(list), {}
-    with torch.enable_grad():
-        outputs = rule.forward_hook(None, tuple(leaves), outputs)
-    return torch.autograd.grad(outputs, leaves, relevance.to(outputs.dtype))
+    Leaf i contributes x_i·∂z_j/∂x_i to output j, so its share is x_i·Σ_j ∂z_j/∂x_i·R_j/z_j: one gradient, of the
+    outputs weighed by R/z. A small term of z's sign keeps the quotient finite.
+    """
+    nonzero = outputs.detach() + torch.where(outputs.detach() < 0, -_EPSILON, _EPSILON)
+    found = torch.autograd.grad(outputs, leaves, relevance.to(outputs.dtype) / nonzero)
+    return [leaf.detach() * part for leaf, part in zip(leaves, found, strict=True)]
 
 
 def _replay(step: Step, leaves: Sequence[Tensor]) -> Any:

@@ -9,7 +9,7 @@ tokens of its own).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,16 +19,18 @@ from torch import Tensor
 
 from neuralcov.tap.signatures import Form
 
-# Masks of a module's own tokens, and of the tokens of an encoder that it attends to.
-OWN = (
-    "attention_mask",
-    "decoder_attention_mask",
-    "src_key_padding_mask",
-    "tgt_key_padding_mask",
-    "key_padding_mask",
-    "padding_mask",
+# Masks of a module's own tokens; the others are of the tokens of an encoder that it attends to.
+OWN = frozenset(
+    {
+        "attention_mask",
+        "decoder_attention_mask",
+        "src_key_padding_mask",
+        "tgt_key_padding_mask",
+        "key_padding_mask",
+        "padding_mask",
+    }
 )
-_ENCODERS = ("encoder_attention_mask", "memory_key_padding_mask")
+_NAMES = OWN | {"encoder_attention_mask", "memory_key_padding_mask"}
 # These are nonzero at tokens; all others are true, or minus infinity, at padding.
 _NONZERO_AT_TOKENS = frozenset({"attention_mask", "decoder_attention_mask", "encoder_attention_mask"})
 # Of the tokens of a decoder, where the module called with them has an encoder too.
@@ -60,111 +62,187 @@ class Mask:
         return given == 0
 
 
-class Scope:
-    """A module under way.
+class Taker:
+    """A kind of module that can be called with masks.
 
     Args:
         form: what it can be called with.
-        args: what it was called with by position.
-        kwargs: what it was called with by keyword.
-        size: the number of inputs, which masks must be of.
-
-    ``masks`` are of its own tokens and ``encoder_masks`` of those that it attends to, which ``encoder`` holds. A
-    module that ``is_decoder`` has tokens of its own beside these; one that ``declines`` could have had a mask and has
-    none.
+        mappings: whether to look for masks in dictionaries that it is called with.
     """
 
-    def __init__(self, form: Form, args: tuple[Any, ...], kwargs: dict[str, Any], size: int) -> None:
-        given = form.arguments(args, kwargs)
-        self._parts = (*args, *kwargs.values())
-        sources = (given, *(part for part in self._parts if _is_mapping(part)))
-        self.masks = [mask for source in sources for mask in _masks(source, OWN, size)]
-        self.encoder_masks: list[Mask] = []
-        states = _given(given, "encoder_hidden_states", "memory")
-        self.is_decoder = states is not None
-        if self.is_decoder:
-            self.encoder_masks = _masks(given, _ENCODERS, size)
-        # An attention module, whose mask has another name, does not tell whose tokens it is given.
-        self.declines = any(name in form.keywords and name != "key_padding_mask" for name in OWN) and all(
-            given.get(name) is None for name in OWN
-        )
-        attended = _attended(form, given)
-        self.encoder = states if attended is None else attended
-        if attended is not None:
-            self.is_decoder = self.declines = False
-            self.masks, self.encoder_masks = [], self.masks
+    def __init__(self, form: Form, *, mappings: bool = False) -> None:
+        self.form = form
+        self._mappings = mappings or form.mappings
+        self._places = tuple((index, name) for index, name in enumerate(form.positional) if name in _NAMES)
+
+    def masks(self, args: tuple[Any, ...], kwargs: dict[str, Any], size: int) -> list[Mask]:
+        """The masks ``(size, tokens)`` among the arguments of a call."""
+        found = [Mask(n, v) for n, v in kwargs.items() if n in _NAMES and _is_mask(v, size)]
+        for index, name in self._places:
+            if index < len(args) and _is_mask(args[index], size):
+                found.append(Mask(name, args[index]))
+        if self._mappings:
+            for part in (*args, *kwargs.values()):
+                if not isinstance(part, Tensor) and isinstance(part, Mapping):
+                    found += [Mask(n, part[n]) for n in _NAMES & part.keys() if _is_mask(part[n], size)]
+        return found
+
+
+def _is_mask(value: Any, size: int) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 2 and value.shape[0] == size
+
+
+class Scope:
+    """A module under way. What it was called with beside masks is looked at when a layer asks for one.
+
+    Args:
+        taker: its kind.
+        args: what it was called with by position.
+        kwargs: what it was called with by keyword.
+        found: the masks among these.
+        parent: the module around it.
+    """
+
+    def __init__(
+        self, taker: Taker, args: tuple[Any, ...], kwargs: dict[str, Any], found: list[Mask], parent: Scope | None
+    ) -> None:
+        self._taker, self._args, self._kwargs = taker, args, kwargs
+        self._found, self.parent = found, parent
+        self._decided: dict[tuple[int, bool, bool, bool], list[Mask]] = {}
+
+    @cached_property
+    def _given(self) -> dict[str, Any]:
+        return self._taker.form.arguments(self._args, self._kwargs)
+
+    @cached_property
+    def _attended(self) -> Tensor | None:
+        """The tokens that an attention is given beside its own, so that what masks them is no mask of its own."""
+        states = _tensor(self._given, "key_value_states")
+        if states is None and not self._taker.form.keywords & _OF_DECODERS:
+            states = _tensor(self._given, "encoder_hidden_states")
+        if states is not None:
+            return states
+        query, key = _tensor(self._given, "query"), _tensor(self._given, "key")
+        return None if query is None or query is key else key
+
+    @cached_property
+    def encoder(self) -> Tensor | None:
+        """The tokens of an encoder that the module attends to."""
+        return _tensor(self._given, "encoder_hidden_states", "memory") if self._attended is None else self._attended
 
     @property
-    def masked(self) -> bool:
-        """Whether the module was called with any mask."""
-        return bool(self.masks or self.encoder_masks)
+    def is_decoder(self) -> bool:
+        """Whether the module has tokens of its own beside those of an encoder, and layers for them."""
+        return self.encoder is not None and self._attended is None
+
+    @cached_property
+    def declines(self) -> bool:
+        """Whether the module could have been called with a mask of its own tokens and was called with none."""
+        # An attention module, whose mask has another name, does not tell whose tokens it is given.
+        could = any(name in self._taker.form.keywords and name != "key_padding_mask" for name in OWN)
+        return could and self._attended is None and all(self._given.get(name) is None for name in OWN)
+
+    @cached_property
+    def masks(self) -> list[Mask]:
+        """The masks of the module's own tokens."""
+        return [mask for mask in self._found if mask.name in OWN] if self._attended is None else []
+
+    @cached_property
+    def encoder_masks(self) -> list[Mask]:
+        """The masks of the tokens that it attends to."""
+        if self._attended is not None:
+            return self._found
+        return [mask for mask in self._found if mask.name not in OWN] if self.is_decoder else []
 
     @cached_property
     def _tensors(self) -> list[Tensor]:
-        masks = {id(mask.given) for mask in (*self.masks, *self.encoder_masks)}
-        return [tensor for part in self._parts for tensor in _tensors(part) if id(tensor) not in masks]
+        masks = {id(mask.given) for mask in self._found}
+        parts = (*self._args, *self._kwargs.values())
+        return [tensor for part in parts for tensor in _tensors(part) if id(tensor) not in masks]
+
+    @cached_property
+    def _lengths(self) -> set[int]:
+        return {length for tensor in self._tensors for length in tensor.shape}
 
     def makes_tokens(self, size: int, tokens: int) -> bool:
         """Whether the module was called with tensors none of which is so many tokens long."""
-        lengths = {length for tensor in self._tensors for length in tensor.shape}
-        return bool(lengths) and tokens not in lengths and size * tokens not in lengths
+        return bool(self._lengths) and tokens not in self._lengths and size * tokens not in self._lengths
 
     def shares_argument(self, other: Scope) -> bool:
         """Whether both modules were called with one and the same tensor."""
         theirs = {id(tensor) for tensor in other._tensors}
         return any(id(tensor) in theirs for tensor in self._tensors)
 
+    def candidates(self, of_encoder: bool) -> list[Mask]:
+        """The masks that may be of a layer's tokens: those of an encoder that the module attends to, or its own."""
+        return self.encoder_masks if of_encoder and self.encoder is not None else self.masks
 
-def deciding(scopes: Sequence[Scope], size: int, tokens: int, source: Tensor | None) -> list[Mask]:
+    def decide(self, size: int, tokens: int, of_encoder: bool, in_decoder: bool, in_unmasked: bool) -> list[Mask]:
+        """The masks of the innermost module, from this one outwards, that has any for a layer's tokens.
+
+        Args:
+            size: the number of inputs.
+            tokens: how many tokens the layer has.
+            of_encoder: whether they are those of an encoder that a decoder attends to.
+            in_decoder: whether a module between this one and the layer is a decoder.
+            in_unmasked: whether one between them could have been called with a mask and was not.
+        """
+        key = (tokens, of_encoder, in_decoder, in_unmasked)
+        if key not in self._decided:
+            found: list[Mask] = []
+            for mask in self.candidates(of_encoder):
+                if mask.name in _OF_DECODER:
+                    reaches = not of_encoder and (in_decoder or not in_unmasked)
+                else:
+                    reaches = of_encoder or self.is_decoder or not in_decoder
+                if reaches and mask.given.shape[1] == tokens and not any(mask.same(other) for other in found):
+                    found.append(mask)
+            if not found and self.parent is not None and not self.makes_tokens(size, tokens):
+                inside = in_decoder or self.is_decoder, in_unmasked or self.declines
+                found = self.parent.decide(size, tokens, of_encoder, *inside)
+            self._decided[key] = found
+        return self._decided[key]
+
+
+def deciding(scope: Scope | None, size: int, tokens: int, source: Tensor | None) -> list[Mask]:
     """The masks of the innermost module that has any for a layer's tokens: one decides, several settle nothing.
 
     Args:
-        scopes: the modules around the layer, the innermost last.
+        scope: the module around the layer.
         size: the number of inputs.
         tokens: how many tokens the layer has.
         source: what the layer was called with.
     """
-    of_encoder = works_for_encoder(scopes, source)
-    in_decoder = in_unmasked = False
-    for scope in reversed(scopes):
-        found: list[Mask] = []
-        for mask in _candidates(scope, of_encoder):
-            if mask.name in _OF_DECODER:
-                reaches = not of_encoder and (in_decoder or not in_unmasked)
-            else:
-                reaches = of_encoder or scope.is_decoder or not in_decoder
-            if reaches and mask.given.shape[1] == tokens and not any(mask.same(other) for other in found):
-                found.append(mask)
-        if found or scope.makes_tokens(size, tokens):
-            return found
-        in_decoder |= scope.is_decoder
-        in_unmasked |= scope.declines
-    return []
+    if scope is None:
+        return []
+    return scope.decide(size, tokens, _works_for_encoder(scope, source), in_decoder=False, in_unmasked=False)
 
 
-def in_question(scopes: Sequence[Scope], size: int, source: Tensor | None) -> list[Mask]:
+def in_question(scope: Scope | None, size: int, source: Tensor | None) -> list[Mask]:
     """The masks that may be of a layer's tokens although none was found to be."""
-    of_encoder = works_for_encoder(scopes, source)
+    of_encoder = _works_for_encoder(scope, source)
     judged: list[Mask] = []
     concerned = []
-    for index in reversed(range(len(scopes))):
-        for mask in _candidates(scopes[index], of_encoder):
+    inner: Scope | None = None
+    while scope is not None:
+        for mask in scope.candidates(of_encoder):
             # A mask handed on belongs to the inner module.
             if any(mask.same(other) for other in judged):
                 continue
             judged.append(mask)
-            if index + 1 == len(scopes) or not _is_other_tower(scopes[index + 1], scopes[index], mask, size):
+            if inner is None or not _is_other_tower(inner, scope, mask, size):
                 concerned.append(mask)
+        inner, scope = scope, scope.parent
     return concerned
 
 
-def works_for_encoder(scopes: Sequence[Scope], source: Tensor | None) -> bool:
+def _works_for_encoder(scope: Scope | None, source: Tensor | None) -> bool:
     """Whether a layer of a decoder is given the encoder's tokens, as the keys and values of its attention are."""
-    return source is not None and any(scope.encoder is source for scope in scopes)
-
-
-def _candidates(scope: Scope, of_encoder: bool) -> list[Mask]:
-    return scope.encoder_masks if of_encoder and scope.encoder is not None else scope.masks
+    while scope is not None and source is not None:
+        if scope.encoder is source:
+            return True
+        scope = scope.parent
+    return False
 
 
 def _is_other_tower(inner: Scope, outer: Scope, mask: Mask, size: int) -> bool:
@@ -173,28 +251,8 @@ def _is_other_tower(inner: Scope, outer: Scope, mask: Mask, size: int) -> bool:
     return elsewhere and not inner.is_decoder and inner.shares_argument(outer)
 
 
-def _attended(form: Form, given: Mapping[str, Any]) -> Tensor | None:
-    """The tokens that an attention is given beside its own, so that what masks them is no mask of its own."""
-    states = _given(given, "key_value_states")
-    if states is None and not form.keywords & _OF_DECODERS:
-        states = _given(given, "encoder_hidden_states")
-    if states is not None:
-        return states
-    query, key = given.get("query"), _given(given, "key")
-    return key if isinstance(query, Tensor) and query is not key else None
-
-
-def _given(arguments: Mapping[str, Any], *names: str) -> Tensor | None:
+def _tensor(arguments: Mapping[str, Any], *names: str) -> Tensor | None:
     return next((arguments[name] for name in names if isinstance(arguments.get(name), Tensor)), None)
-
-
-def _masks(source: Mapping[str, Any], names: Sequence[str], size: int) -> list[Mask]:
-    found = [(name, source.get(name)) for name in names]
-    return [Mask(n, v) for n, v in found if isinstance(v, Tensor) and v.dim() == 2 and v.shape[0] == size]
-
-
-def _is_mapping(value: Any) -> bool:
-    return not isinstance(value, Tensor) and isinstance(value, Mapping)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

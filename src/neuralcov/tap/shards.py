@@ -25,6 +25,8 @@ from neuralcov.tap.kinds import Kind, declared_width, feature_axis, output_axis
 
 # Ranks compute the same numbers in nearly the same order; different parts of an output differ by far more.
 _TOLERANCE = 1e-3
+# What ranks hold of a partial result is put together by these, of which averages are taken before or after alike.
+_LINEAR = ("sum", "avg")
 
 
 def require_whole(layer: str, neurons: Tensor, width: int | None) -> Tensor:
@@ -62,7 +64,7 @@ class Shards:
         return cls(found) if found else None
 
     def neurons(
-        self, layer: str, module: nn.Module, kind: Kind, output: Tensor, reduce: Callable[[Tensor], Tensor]
+        self, layer: str, module: nn.Module, kind: Kind, output: Tensor, size: int, reduce: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """Reduce an output of which this rank may hold a part to the neurons of the whole layer.
 
@@ -71,12 +73,13 @@ class Shards:
             module: the module that gave the output.
             kind: how the module lays its output out.
             output: a DTensor or what this rank has of the output.
+            size: B, the number of inputs that this rank was given.
             reduce: from an output to neurons, linear in the output, so that partial sums may be added up behind it.
         """
         weight: Any = getattr(module, "weight", None)
         width = declared_width(module)
         if _is_dtensor(output):
-            return require_whole(layer, self._by_placements(layer, kind, output, reduce), width)
+            return require_whole(layer, self._by_placements(layer, kind, output, size, reduce), width)
         neurons = reduce(output)
         if _is_dtensor(weight):
             mesh, placements = weight.device_mesh, [_along(1, p, output_axis(module)) for p in weight.placements]
@@ -115,14 +118,25 @@ class Shards:
                 _require_agreement(layers, group)
             self._checked = True
 
-    def _by_placements(self, layer: str, kind: Kind, output: Any, reduce: Callable[[Tensor], Tensor]) -> Tensor:
-        """Reduce shards of features and partial sums where they are; complete first what is spread otherwise."""
+    def _by_placements(
+        self, layer: str, kind: Kind, output: Any, size: int, reduce: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Reduce shards of features and partial sums where they are; complete first what is spread otherwise.
+
+        Ranks that were given inputs of their own keep them: their rows are the batch, of which the DTensor knows more.
+        """
         dims, mesh = output.dim(), output.device_mesh
         axis = feature_axis(output.shape, kind)
-        self._note_groups(mesh, [True] * mesh.ndim)
-        reduced = [_along(1, p, axis) if p.is_shard(axis) or p.is_shard(axis - dims) else p for p in output.placements]
-        reduced = [p if p.is_shard(1) or _is_linear(p) else _replicated() for p in reduced]
-        spread = [_along(axis, p, 1) if p.is_shard() else p for p in reduced]
+        own_inputs = output.shape[0] != size == output.to_local().shape[0]
+        spread, reduced, shared = [], [], []
+        for placement in output.placements:
+            own = own_inputs and placement.is_shard(0)
+            features = _along(1, placement, axis) if dims > 1 else _replicated()
+            partial = placement if placement.is_partial() and placement.reduce_op in _LINEAR else features
+            reduced.append(partial)
+            spread.append(placement if own or not partial.is_replicate() else _replicated())
+            shared.append(not own)
+        self._note_groups(mesh, shared)
         neurons = reduce(_finished(output.redistribute(placements=spread).to_local()))
         width = output.shape[axis] if dims > 1 else 1
         if neurons.shape[1] < width:
@@ -146,10 +160,6 @@ def _replicated() -> Any:
     from torch.distributed.tensor import Replicate
 
     return Replicate()
-
-
-def _is_linear(placement: Any) -> bool:
-    return bool(placement.is_partial() and placement.reduce_op in ("sum", "avg"))
 
 
 def _along(new: int, placement: Any, old: int | None) -> Any:

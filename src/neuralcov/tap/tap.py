@@ -25,7 +25,7 @@ from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.inputs import Batch, Padding, call, first_tensor, padding_of, to_device
 from neuralcov.tap.kinds import Kind, declared_width, kind_of, multiplies_by_weights, static_width
 from neuralcov.tap.known_rows import KnownRows
-from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, mask_takers
+from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, Watched
 from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.predict import OutputRange, checked_classes, predicted_classes, scores_of
 from neuralcov.tap.preserve import Block, join, original_module, preserved, random_state_kept, turn_of
@@ -34,9 +34,10 @@ from neuralcov.tap.recording import Recording, RowReader
 from neuralcov.tap.reduce import to_neurons
 from neuralcov.tap.relevance import layer_relevance, relevance_tape
 from neuralcov.tap.rows import Note, RowOrder, Rows, by_owner
+from neuralcov.tap.scopes import Taker
 from neuralcov.tap.select import LayerChoice, choose_layers
 from neuralcov.tap.shards import Shards, require_whole
-from neuralcov.tap.signatures import Form, form_of
+from neuralcov.tap.signatures import form_of
 from neuralcov.tap.steps import with_missing_steps
 from neuralcov.tap.unmeasured import Unmeasured, unmeasured
 
@@ -87,12 +88,12 @@ class Tap:
         self._predict = predict
         self._device = None if device is None else torch.device(device)
         self._mode = mode
-        self._mask_takers = mask_takers(self.model, self.chosen)
+        self._watched = Watched.of(self.model, self.chosen)
         self._mask_notes, self._range = MaskNotes(), OutputRange()
         self._steps: dict[str, int] = {}
         self._most_steps = steps
         self._experts = ExpertRows(self.model, self.chosen)
-        self._probe = Probe(self._noted, layers, rows, self._experts)
+        self._probe = Probe(self.model, self._noted, layers, rows, self._experts)
         self._reader = RowReader(self._probe, self._neurons)
         self._layers: dict[str, int] = {}
         self._fired: set[str] = set()
@@ -201,16 +202,16 @@ class Tap:
             if not self._looked_for_shards:
                 self._shards, self._looked_for_shards = Shards.among(self.chosen), True
             for name, module in self.chosen.items():
-                hook = partial(self._hook, name, kind_of(module))
+                taker = self._watched.layers.get(name)
+                hook = partial(self._hook, name, kind_of(module), taker)
                 first = self._shards is not None and name in self._shards.modules
                 # Scripted modules refuse hooks by their own method, but fire them where Python calls them.
-                handle = nn.Module.register_forward_hook(module, hook, prepend=first)
+                handle = nn.Module.register_forward_hook(module, hook, prepend=first, with_kwargs=taker is not None)
                 stack.callback(handle.remove)
             for handle in self._experts.hooks():
                 stack.callback(handle.remove)
-            for module, form in self._mask_takers:
-                # Left behind the hook above: a layer's own masks count for it.
-                enter, leave = partial(self._enter, form), self._leave
+            for module, taker in self._watched.around:
+                enter, leave = partial(self._enter, taker), self._leave
                 for handle in (
                     nn.Module.register_forward_pre_hook(module, enter, with_kwargs=True),
                     nn.Module.register_forward_hook(module, leave, always_call=True),
@@ -307,7 +308,7 @@ class Tap:
         """Begin a recording, with what is known about padding before the run."""
         masks = Masks(members.size, padding_of(inputs, lengths, members.size, self.batch_axis))
         if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
-            masks.enter(form_of(self.model), tuple(inputs), {})
+            masks.enter(Taker(form_of(self.model), mappings=True), tuple(inputs), {})
         return Recording(members, masks, dict(self._steps))
 
     def _explain(self, recording: Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
@@ -344,19 +345,21 @@ class Tap:
         self._range.observe(scores_of(output))
         return classes
 
-    def _enter(self, form: Form, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _enter(self, taker: Taker, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._recording is not None and self._recording.thread == get_ident():
-            self._recording.masks.enter(form, args, kwargs)
+            self._recording.masks.enter(taker, args, kwargs)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
         if self._recording is not None and self._recording.thread == get_ident():
             self._recording.masks.leave()
 
-    def _hook(self, name: str, kind: Kind, module: nn.Module, args: Any, output: Any) -> None:
+    def _hook(self, name: str, kind: Kind, taker: Taker | None, module: nn.Module, args: Any, *rest: Any) -> None:
+        """Record what a layer returned, the last argument; its keywords come before if it takes masks itself."""
         recording = self._recording
         if recording is None or recording.thread != get_ident():
             # A pass that is not ours: the user's own, or that of another coverage in another thread.
             return
+        output = rest[-1]
         index = recording.calls.get(name, 0)
         recording.calls[name] = index + 1
         layer = f"{name}#{index}" if index else name
@@ -365,7 +368,7 @@ class Tap:
             return
         if (name if kind.cell else layer) in self.known_rows.left_out:
             return
-        masks = recording.masks.of_layer(layer, args)
+        masks = recording.masks.of_layer(layer, args, rest[0], taker)
         if kind.cell:
             recording.cells.setdefault(name, masks)
         if kind.recurrent:
@@ -394,7 +397,7 @@ class Tap:
 
         if self._shards is None:
             return require_whole(layer, reduce(output), self._declared[name])
-        return self._shards.neurons(layer, self.chosen[name], kind, output, reduce)
+        return self._shards.neurons(layer, self.chosen[name], kind, output, size, reduce)
 
     def _record_steps(
         self, recording: Recording, layer: str, kind: Kind, output: Any, masks: LayerMasks | None

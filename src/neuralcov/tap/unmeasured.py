@@ -103,7 +103,10 @@ def _within(modules: Iterable[nn.Module]) -> set[nn.Module]:
 def _output_embeddings(model: nn.Module) -> set[nn.Module]:
     """What Hugging Face models turn features into tokens with: an embedding, read the other way round."""
     find = getattr(model, "get_output_embeddings", None)
-    found = find() if callable(find) else None
+    try:
+        found = find() if callable(find) else None
+    except NotImplementedError:  # how some of them say that they have none
+        found = None
     return {found} if isinstance(found, nn.Module) else set()
 
 

@@ -9,7 +9,7 @@ from scipy import ndimage
 
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz import Rotation, image_mutations, scaling, shear, translation
-from neuralcov.fuzz.mutations import Draw
+from neuralcov.fuzz.mutations import MutationDraw
 
 
 def plain(image, matrix):
@@ -44,7 +44,7 @@ CASES = [
 def test_against_scipy(mutation, matrix_of, shape):
     count = len(mutation.parameters)
     images = np.random.default_rng(0).random((count, *shape)).astype(np.float32)
-    mutated = mutation.apply(torch.from_numpy(images), Draw.of_batch(np.arange(count)))
+    mutated = mutation.apply(torch.from_numpy(images), MutationDraw.of_batch(np.arange(count)))
     for image, found, parameter in zip(images, mutated.numpy(), mutation.parameters, strict=True):
         np.testing.assert_allclose(found, plain(image, matrix_of(parameter)), atol=2e-4)
 
@@ -52,7 +52,7 @@ def test_against_scipy(mutation, matrix_of, shape):
 def test_whole_shifts_are_exact_in_bytes():
     images = torch.randint(0, 256, (6, 3, 32, 32), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     mutation = next(found for found in image_mutations(32) if found.name == "translation")
-    moved = mutation.apply(images.float() / 255, Draw.of_batch(np.arange(6)))
+    moved = mutation.apply(images.float() / 255, MutationDraw.of_batch(np.arange(6)))
     for image, found, (right, down) in zip(images, (moved * 255).round().byte(), mutation.parameters, strict=True):
         wanted = torch.zeros_like(image)
         ys, xs = (slice(max(0, step), 32 + min(0, step)) for step in (down, right))
@@ -64,7 +64,7 @@ def test_whole_shifts_are_exact_in_bytes():
 def test_positive_degrees_turn_counter_clockwise():
     image = torch.zeros(1, 1, 9, 9)
     image[0, 0, 4, 8] = 1.0  # at the right
-    turned_up = Rotation([90]).apply(image, Draw.of_batch(np.array([0])))
+    turned_up = Rotation([90]).apply(image, MutationDraw.of_batch(np.array([0])))
     assert turned_up[0, 0, 0, 4] == pytest.approx(1.0, abs=1e-5)
 
 
@@ -77,7 +77,7 @@ def test_no_usual_setting_changes_nothing():
     image = torch.rand(1, 3, 32, 32, generator=torch.Generator().manual_seed(3)) * 0.4 + 0.1
     for mutation in image_mutations(32):
         count = len(mutation.parameters)
-        changed = mutation.apply(image.expand(count, -1, -1, -1), Draw.of_batch(np.arange(count)))
+        changed = mutation.apply(image.expand(count, -1, -1, -1), MutationDraw.of_batch(np.arange(count)))
         assert ((changed - image).abs().flatten(1).amax(1) > 1 / 255).all(), mutation
 
 

@@ -9,8 +9,8 @@ from scipy import ndimage
 
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz import Blur, image_mutations
-from neuralcov.fuzz.mutations import Draw
-from neuralcov.fuzz.mutations.blur import COLOUR_WIDTH, DISTANCE_WIDTH, bilateral, median, smoothed, window_weights
+from neuralcov.fuzz.mutations import MutationDraw
+from neuralcov.fuzz.mutations.images import COLOUR_WIDTH, DISTANCE_WIDTH, bilateral, median, smoothed, window_weights
 
 
 def plain(image, kind, size):
@@ -48,7 +48,7 @@ def test_against_plain_filters(shape):
     mutation = next(found for found in image_mutations() if found.name == "blur")
     count = len(mutation.parameters)
     images = np.random.default_rng(1).random((count, *shape)).astype(np.float32)
-    blurred = mutation.apply(torch.from_numpy(images), Draw.of_batch(np.arange(count)))
+    blurred = mutation.apply(torch.from_numpy(images), MutationDraw.of_batch(np.arange(count)))
     for image, found, (kind, size) in zip(images, blurred.numpy(), mutation.parameters, strict=True):
         np.testing.assert_allclose(found, plain(image, kind, size), atol=2e-6, err_msg=f"{kind} {size}")
 
@@ -71,9 +71,9 @@ def test_against_kornia():
 def test_a_picture_is_blurred_alike_in_any_batch():
     mutation = image_mutations()[-1]
     images = torch.rand(10, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    together = mutation.apply(images, Draw.of_batch(np.arange(10)))
+    together = mutation.apply(images, MutationDraw.of_batch(np.arange(10)))
     for row in range(10):
-        alone = mutation.apply(images[row : row + 1], Draw.of_batch(np.array([row])))
+        alone = mutation.apply(images[row : row + 1], MutationDraw.of_batch(np.array([row])))
         assert torch.equal(alone[0], together[row])
 
 

@@ -5,7 +5,7 @@ import torch
 from PIL import Image
 
 from neuralcov.fuzz import Brightness, Contrast
-from neuralcov.fuzz.mutations import Draw
+from neuralcov.fuzz.mutations import MutationDraw
 
 
 def by_pil(image, function):
@@ -19,7 +19,7 @@ def test_against_pil():
     images = np.random.default_rng(0).integers(0, 256, (6, 3, 9, 11), dtype=np.uint8)
     factors, offsets = [0.8, 1.2, 1.4, 1.6, 1.8, 2.0], [-40, 10, 30, 50, 70, 255]
     pixels = torch.from_numpy(images).float() / 255
-    draw = Draw.of_batch(np.arange(6))
+    draw = MutationDraw.of_batch(np.arange(6))
     for mutation, functions in (
         (Contrast(factors), [lambda value, factor=factor: value * factor for factor in factors]),
         (Brightness(offsets), [lambda value, offset=offset: value + offset for offset in offsets]),
@@ -36,6 +36,6 @@ def test_against_pil():
 
 def test_each_picture_has_its_own_setting():
     mutation = Contrast([0.5, 2.0])
-    mixed = mutation.apply(torch.full((3, 1, 2, 2), 0.25), Draw.of_batch(np.array([1, 0, 1])))
+    mixed = mutation.apply(torch.full((3, 1, 2, 2), 0.25), MutationDraw.of_batch(np.array([1, 0, 1])))
     assert mixed[:, 0, 0, 0].tolist() == [0.5, 0.125, 0.5]
     assert mutation.describe(1) == "contrast 2"

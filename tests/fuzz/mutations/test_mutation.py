@@ -6,7 +6,7 @@ import torch
 
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz import kornia_mutation, mutation
-from neuralcov.fuzz.mutations import Draw, ListedMutation
+from neuralcov.fuzz.mutations import ListedMutation, MutationDraw
 
 
 def noise(batch, generator):
@@ -16,12 +16,12 @@ def noise(batch, generator):
 def test_a_function_draws_from_its_generator_only():
     noisy = mutation(noise)
     images = torch.rand(5, 1, 4, 4)
-    draw = Draw.of_batch(noisy.choose(np.full(5, 0.3)))
+    draw = MutationDraw.of_batch(noisy.choose(np.full(5, 0.3)))
     torch.manual_seed(1)
     first = noisy.apply(images, draw)
     torch.manual_seed(2)
     assert torch.equal(first, noisy.apply(images, draw))
-    other = Draw.of_batch(noisy.choose(np.full(5, 0.4)))
+    other = MutationDraw.of_batch(noisy.choose(np.full(5, 0.4)))
     assert not torch.equal(first, noisy.apply(images, other))
 
 
@@ -29,14 +29,14 @@ def test_what_it_did_to_one_input_can_be_repeated_alone_and_mixed():
     noisy = mutation(noise)
     images = torch.rand(6, 1, 3, 3)
     setting = noisy.choose(np.full(6, 0.7))
-    together = noisy.apply(images, Draw.of_batch(setting))
-    alone = noisy.apply(images[4:5], Draw(setting[4:5], np.array([4]), np.array([6])))
+    together = noisy.apply(images, MutationDraw.of_batch(setting))
+    alone = noisy.apply(images[4:5], MutationDraw(setting[4:5], np.array([4]), np.array([6])))
     assert torch.equal(alone[0], together[4])
     # Inputs of several batches, some drawn in the same place.
     other = noisy.choose(np.full(3, 0.2))
-    second = noisy.apply(images[:3], Draw.of_batch(other))
+    second = noisy.apply(images[:3], MutationDraw.of_batch(other))
     rows = torch.cat([images[4:5], images[1:2], images[4:5]])
-    draw = Draw(np.array([setting[4], other[1], setting[4]]), np.array([4, 1, 4]), np.array([6, 3, 6]))
+    draw = MutationDraw(np.array([setting[4], other[1], setting[4]]), np.array([4, 1, 4]), np.array([6, 3, 6]))
     mixed = noisy.apply(rows, draw)
     assert torch.equal(mixed[0], together[4])
     assert torch.equal(mixed[1], second[1])
@@ -47,7 +47,9 @@ def test_what_is_no_mutation_is_refused():
     with pytest.raises(InputError, match="expected a function"):
         mutation(3)
     with pytest.raises(InputError, match=r"returned \(1, 1\) for a batch of shape \(2, 1\): expected the same shape"):
-        mutation(lambda batch, generator: batch[:1], name="half").apply(torch.zeros(2, 1), Draw.of_batch(np.zeros(2)))
+        mutation(lambda batch, generator: batch[:1], name="half").apply(
+            torch.zeros(2, 1), MutationDraw.of_batch(np.zeros(2))
+        )
     with pytest.raises(InputError, match="at least one parameter"):
         type("Empty", (ListedMutation,), {"apply": lambda *_: None})("empty", [], geometric=False)
 
@@ -72,9 +74,9 @@ def test_augmentations_of_kornia():
     before = torch.random.get_rng_state()
     for found in (turned, noisy):
         setting = found.choose(np.full(5, 0.4))
-        together = found.apply(images, Draw.of_batch(setting))
+        together = found.apply(images, MutationDraw.of_batch(setting))
         assert not torch.equal(together, images)
-        alone = found.apply(images[3:4], Draw(setting[3:4], np.array([3]), np.array([5])))
+        alone = found.apply(images[3:4], MutationDraw(setting[3:4], np.array([3]), np.array([5])))
         torch.testing.assert_close(alone[0], together[3])
     assert torch.equal(torch.random.get_rng_state(), before)
     with pytest.raises(InputError, match="expected an augmentation of kornia"):

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz import Drop, Duplicate, Shuffle, Substitute, Swap, text_mutations
-from neuralcov.fuzz.dice import uniform
-from neuralcov.fuzz.mutations import Draw
+from neuralcov.fuzz.mutations import MutationDraw
 from neuralcov.fuzz.mutations.text import text_lengths
+from neuralcov.fuzz.randomness import uniform
 
 LENGTH = 9
 texts = st.lists(st.lists(st.integers(1, 20), min_size=0, max_size=LENGTH), min_size=1, max_size=6)
@@ -76,7 +76,7 @@ CASES = [
 @given(texts, st.integers(0, 2**48 - 1))
 def test_against_lists_of_words(mutation, plain, rows, key):
     keys = np.array([(key + 977 * row) % 2**48 for row in range(len(rows))])
-    found = mutation.apply(padded(rows), Draw.of_batch(keys))
+    found = mutation.apply(padded(rows), MutationDraw.of_batch(keys))
     for row, key_of_row, result in zip(rows, keys, found, strict=True):
         words = list(row)
         for turn in range(mutation.counts[key_of_row % len(mutation.counts)]):
@@ -87,7 +87,7 @@ def test_against_lists_of_words(mutation, plain, rows, key):
 def test_every_place_is_reached():
     swap = Swap(counts=[1])
     rows = padded([list(range(1, LENGTH + 1))] * 400)
-    found = swap.apply(rows, Draw.of_batch(swap.choose((np.arange(400) + 0.5) / 400)))
+    found = swap.apply(rows, MutationDraw.of_batch(swap.choose((np.arange(400) + 0.5) / 400)))
     first_change = (found != rows).int().argmax(1)
     assert set(first_change.tolist()) == set(range(LENGTH - 1))
 

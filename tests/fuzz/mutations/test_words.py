@@ -4,7 +4,7 @@ import torch
 
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz import neighbour_table, typo_table
-from neuralcov.fuzz.mutations.words import NEIGHBOURS, slipped
+from neuralcov.fuzz.mutations.text import NEIGHBOURS, slipped
 
 
 def test_typos_are_one_slip_away():

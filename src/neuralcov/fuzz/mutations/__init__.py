@@ -6,21 +6,36 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from neuralcov.fuzz.mutations.affine import Affine, Rotation, scaling, shear, translation
-from neuralcov.fuzz.mutations.blur import Blur
-from neuralcov.fuzz.mutations.colour import Brightness, Contrast
-from neuralcov.fuzz.mutations.from_kornia import kornia_mutation
-from neuralcov.fuzz.mutations.mutation import Draw, FunctionMutation, ListedMutation, Mutation, mutation
+from neuralcov.fuzz.mutations.images import (
+    Affine,
+    Blur,
+    Brightness,
+    Contrast,
+    Rotation,
+    kornia_mutation,
+    scaling,
+    shear,
+    translation,
+)
+from neuralcov.fuzz.mutations.mutation import FunctionMutation, ListedMutation, Mutation, MutationDraw, mutation
 from neuralcov.fuzz.mutations.style import Stylise, style_folder
-from neuralcov.fuzz.mutations.text import Drop, Duplicate, Shuffle, Substitute, Swap, TextMutation
-from neuralcov.fuzz.mutations.words import neighbour_table, typo_table
+from neuralcov.fuzz.mutations.text import (
+    Drop,
+    Duplicate,
+    Shuffle,
+    Substitute,
+    Swap,
+    TextMutation,
+    neighbour_table,
+    typo_table,
+)
 
 __all__ = [
     "Affine",
     "Blur",
     "Brightness",
     "Contrast",
-    "Draw",
+    "MutationDraw",
     "Drop",
     "Duplicate",
     "FunctionMutation",

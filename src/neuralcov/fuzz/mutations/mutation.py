@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.errors import InputError
-from neuralcov.fuzz.dice import choices, seeded
+from neuralcov.fuzz.randomness import choices, seeded
 
 MutationFunction = Callable[[Tensor, torch.Generator], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class Draw:
+class MutationDraw:
     """What was drawn for each input of a batch that one mutation is applied to.
 
     ``setting`` says which form of the mutation. ``place`` and ``size`` say where in how large a batch the input
@@ -30,7 +30,7 @@ class Draw:
     size: np.ndarray
 
     @classmethod
-    def of_batch(cls, setting: np.ndarray) -> Draw:
+    def of_batch(cls, setting: np.ndarray) -> MutationDraw:
         """What was drawn for inputs that are one batch."""
         count = len(setting)
         return cls(setting, np.arange(count), np.full(count, count))
@@ -51,7 +51,7 @@ class Mutation(ABC):
         """One setting per input, from one number in [0, 1) each."""
 
     @abstractmethod
-    def apply(self, batch: Tensor, draw: Draw) -> Tensor:
+    def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
         """The batch, each input mutated as drawn."""
 
     @abstractmethod
@@ -90,7 +90,7 @@ class ListedMutation(Mutation):
         """The name, the list and whether it is geometric."""
         return {"name": self.name, "geometric": self.geometric, "parameters": _plain(self.parameters)}
 
-    def table(self, draw: Draw, like: Tensor) -> Tensor:
+    def table(self, draw: MutationDraw, like: Tensor) -> Tensor:
         """The drawn parameters as floats beside a batch: ``(batch,)``, or ``(batch, k)`` for tuples of k numbers."""
         chosen = np.asarray(self.parameters, dtype=np.float32)[draw.setting]
         return torch.from_numpy(chosen).to(like.device, non_blocking=True)
@@ -116,7 +116,7 @@ class FunctionMutation(Mutation):
         seed = int(chances[0] * 2**31) if len(chances) else 0
         return np.full(len(chances), seed, dtype=np.int64)
 
-    def apply(self, batch: Tensor, draw: Draw) -> Tensor:
+    def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
         """Every input in the place of a batch of the size it was drawn in."""
         result = torch.empty_like(batch)
         whole = np.stack([draw.setting, draw.size], 1)
@@ -159,7 +159,8 @@ def mutation(function: MutationFunction, *, geometric: bool = False, name: str |
         name: by default the function's.
 
     >>> noise = mutation(lambda images, generator: images + 0.1, name="lighter")
-    >>> noise.apply(torch.zeros(2, 1, 1, 1), Draw.of_batch(noise.choose(np.array([0.1, 0.2])))).flatten().tolist()
+    >>> draw = MutationDraw.of_batch(noise.choose(np.array([0.1, 0.2])))
+    >>> noise.apply(torch.zeros(2, 1, 1, 1), draw).flatten().tolist()
     [0.10000000149011612, 0.10000000149011612]
     """
     return FunctionMutation(function, geometric=geometric, name=name)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from neuralcov.core.errors import InputError
-from neuralcov.fuzz.mutations.mutation import Draw, ListedMutation
+from neuralcov.fuzz.mutations.mutation import ListedMutation, MutationDraw
 
 STRENGTHS = (0.4, 0.6, 0.8)
 _IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm"}
@@ -66,7 +66,7 @@ class Stylise(ListedMutation):
         self.styles, self.strengths = dict(styles), tuple(strengths)
         self._moments: tuple[Tensor, Tensor] | None = None
 
-    def apply(self, batch: Tensor, draw: Draw) -> Tensor:
+    def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
         """Every picture in its own style, at its own strength."""
         style, part = np.divmod(draw.setting, len(self.strengths))
         which = torch.from_numpy(style).to(batch.device, non_blocking=True)

@@ -1,0 +1,1 @@
+"""Benchmarks of what the lab trains."""

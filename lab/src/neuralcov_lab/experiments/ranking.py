@@ -1,0 +1,123 @@
+"""The criteria ranked by how many ground-truth orders they get right, with what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import mean, median
+from typing import Any
+
+from neuralcov.criteria import ALL
+from neuralcov_lab.experiments.cells import CellFolder
+from neuralcov_lab.experiments.comparisons import Comparison
+from neuralcov_lab.experiments.timing import PLAIN
+
+
+@dataclass
+class Score:
+    """Orders that were got right, of those that were judged."""
+
+    right: int = 0
+    judged: int = 0
+
+    def add(self, right: bool) -> None:
+        """Count one more."""
+        self.right += right
+        self.judged += 1
+
+    @property
+    def share(self) -> float:
+        """Right by judged; 0 where nothing was judged."""
+        return self.right / self.judged if self.judged else 0.0
+
+    def __str__(self) -> str:
+        return f"{self.right}/{self.judged}" if self.judged else "–"
+
+
+@dataclass
+class Standing:
+    """One criterion with all its settings.
+
+    ``once`` is how many of the orders in ``total`` one run gets right on average, each order counting once however
+    often it was run. ``cost`` is how many times as long measuring takes as running the model, ``None`` where it was
+    not timed.
+    """
+
+    criterion: str
+    total: Score = field(default_factory=Score)
+    once: float = 0.0
+    pairs: Score = field(default_factory=Score)
+    by_part: dict[str, Score] = field(default_factory=dict)
+    by_setting: dict[str, Score] = field(default_factory=dict)
+    cost: float | None = None
+
+    @property
+    def orders(self) -> int:
+        """How many orders the setting that was judged most often was judged on."""
+        return max((score.judged for score in self.by_setting.values()), default=0)
+
+    @property
+    def share_once(self) -> float:
+        """The share of orders that a single run gets right on average."""
+        return self.once / self.total.judged if self.total.judged else 0.0
+
+    @property
+    def balanced(self) -> float:
+        """The share of right orders averaged over experiments and ways of measuring, many orders counting as few."""
+        return mean(score.share for score in self.by_part.values()) if self.by_part else 0.0
+
+    @property
+    def best(self) -> str:
+        """The setting that gets most right."""
+        return max(self.by_setting, key=lambda name: self.by_setting[name].share) if self.by_setting else "–"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        shares = {"share": self.total.share, "share once": self.share_once, "balanced": self.balanced}
+        return {**asdict(self), **shares, "best": self.best}
+
+
+def ranking(found: Sequence[Comparison], costs: dict[str, float]) -> list[Standing]:
+    """The fourteen, most orders right first; the two rules of NLC apart."""
+    standings = {name: Standing(name) for cls in ALL for name in _families(cls.__name__)}
+    for comparison in found:
+        for setting in comparison.runs:
+            standing = standings[family(setting)]
+            right = comparison.right(setting)
+            standing.once += comparison.runs_right(setting) / len(comparison.runs[setting])
+            for pair in comparison.pairs(setting):
+                standing.pairs.add(pair)
+            for score in (
+                standing.total,
+                standing.by_part.setdefault(f"{comparison.experiment}, {comparison.basis}", Score()),
+                standing.by_setting.setdefault(setting.replace(", by=label", ""), Score()),
+            ):
+                score.add(right)
+    for standing in standings.values():
+        standing.cost = next((cost for name, cost in costs.items() if family(name) == standing.criterion), None)
+    usual = max((standing.orders for standing in standings.values()), default=0)
+    return sorted(standings.values(), key=lambda s: (2 * s.orders < usual, -s.total.share, s.criterion))
+
+
+def family(setting: str) -> str:
+    """The criterion a setting belongs to; NLC's rules count as two.
+
+    >>> family("LSC(10, by=label)"), family("NLC(rule=all)"), family("NLC")
+    ('LSC', 'NLC(rule=all)', 'NLC')
+    """
+    return setting if setting.startswith("NLC") else setting.partition("(")[0]
+
+
+def costs(folder: CellFolder) -> dict[str, float]:
+    """By criterion, seconds divided by those of the model alone, at the first batch size, median of the runs."""
+    seconds: dict[str, float] = {}
+    for name, content in folder.results():
+        if name.startswith("time."):
+            runs = next(iter(content["result"]["seconds"].values()))
+            seconds[content["parameters"]["criterion"]] = median(runs)
+    plain = seconds.pop(PLAIN, None)
+    return {} if plain is None else {name: value / plain for name, value in seconds.items()}
+
+
+def _families(name: str) -> list[str]:
+    return ["NLC", "NLC(rule=all)"] if name == "NLC" else [name]

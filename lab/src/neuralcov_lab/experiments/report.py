@@ -1,0 +1,165 @@
+"""The report: pages, one JSON file and plots from whatever cells are done; nothing is computed anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from neuralcov_lab.experiments import paper, plots, tables
+from neuralcov_lab.experiments.cells import DONE, CellFolder, estimate, write_json
+from neuralcov_lab.experiments.comparisons import Comparison, comparisons
+from neuralcov_lab.experiments.ranking import Standing, costs, ranking
+
+PAGES = (
+    "diversity-image",
+    "diversity-text",
+    "diversity-generative",
+    "faults",
+    "faults-test",
+    "perturbations",
+)
+_FUZZ = (
+    "Campaigns from the same seeds; those cut short say how many seeds were done. Counts, seeds and classes are of the "
+    "first run, the rest means over all runs, which start from other seeds. FID is to the seeds. IS is taken over "
+    "Inception's features, since the weights to be had lack the last layer: compare it within this column only."
+)
+Cells = Sequence[tuple[str, dict[str, Any]]]
+
+
+def write_report(folder: CellFolder) -> list[Path]:
+    """Write ``ranking.md``, a page per experiment, ``results.json`` and ``plots/``; give their paths."""
+    found = comparisons(folder)
+    standings = ranking(found, costs(folder))
+    written = []
+
+    def page(name: str, text: str) -> None:
+        path = folder.path / f"{name}.md"
+        path.write_text(text)
+        written.append(path)
+
+    for name in PAGES:
+        if any(comparison.experiment == name for comparison in found):
+            usual = f"noise ±{folder.plan()[0].noises[0]:g}," if name == "diversity-image" else ""
+            page(name, tables.experiment_page(name, found, _notes(folder, name), usual))
+    for name, build, words in (
+        ("time", tables.time_table, "Seconds to measure the inputs once calibrated; median, range and number of runs."),
+        ("order", tables.order_table, "One suite, on its own, in many orders and batch sizes."),
+        ("fuzz", tables.fuzz_table, _FUZZ),
+    ):
+        cells = _cells(folder, f"{name}.")
+        if cells:
+            page(name, "\n\n".join([f"# {name}", words, *_notes(folder, name), build(cells)]) + "\n")
+    page("ranking", _index(folder, found, standings))
+    written.append(folder.path / "results.json")
+    write_json(written[-1], _content(folder, found, standings))
+    return [*written, *plots.draw(folder, found, standings)]
+
+
+def _cells(folder: CellFolder, prefix: str) -> Cells:
+    return [(name, content) for name, content in folder.results() if name.startswith(prefix)]
+
+
+def _index(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> str:
+    parts = [
+        "# What reproduces",
+        *_notes(folder, None),
+        f"{sum(len(c.runs) for c in found)} verdicts on {len(found)} ground-truth orders. An order counts as right if "
+        "the means over runs fall strictly along it. Criteria are ranked by the share of orders they get right, all "
+        "their settings together; those judged on less than half as many stand last, since theirs is not the same "
+        "question. The share in one run is what a single run gets right on average. The mean over experiments gives "
+        "each row of the second table the same weight. Pairs are any two suites of an order. x1 is the beginning of "
+        "x10: criteria which never fall have that part of an order for nothing.",
+        tables.ranking_table(standings),
+        "By experiment and way of measuring:",
+        tables.parts_table([standing for standing in standings if standing.total.judged]),
+        f"The paper: {paper.source()}.",
+        _missing(folder),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
+    """Scale, device, versions and seeds, and what attacks achieved."""
+    scale, planned = folder.plan()
+    made = [
+        content
+        for name, content in folder.results()
+        if experiment is None or experiment in planned[name]["experiments"]
+    ]
+    machines = _machines(made)
+    seeds = sorted({content["seed"] for content in made})
+    trial = f", sizes divided by {scale.divided}: a trial, not a result" if scale.divided > 1 else ""
+    notes = [f"Scale `{scale.name}`{trial}. {'; '.join(machines)}. Seed {', '.join(map(str, seeds))}."]
+    if experiment is not None:
+        divided = f" --divide {scale.divided}" if scale.divided > 1 else ""
+        device = " --device cuda" if any("NVIDIA" in machine for machine in machines) else ""
+        seeded = f" --seed {seeds[0]}" if seeds and seeds[0] != 0 else ""
+        notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}{device}{seeded}{divided}`."
+    attacks: dict[str, list[float]] = {}
+    for name, content in folder.results():
+        if experiment in planned[name]["experiments"] and "attack" in content["result"]:
+            attacks.setdefault(name.partition(".run")[0], []).append(content["result"]["attack"]["success"])
+    if attacks:
+        said = "; ".join(f"{name} {_share(successes)}" for name, successes in attacks.items())
+        notes.append(f"Attacked inputs that are misclassified: {said}.")
+    return notes
+
+
+def _share(runs: Sequence[float]) -> str:
+    """Of several runs the least and the most."""
+    return f"{min(runs):.2%}" + (f" to {max(runs):.2%}" if max(runs) > min(runs) else "")
+
+
+def _machines(cells: Iterable[dict[str, Any]]) -> list[str]:
+    """What the cells were made on; of several machines each with its number of cells."""
+    counted = Counter(_machine(content["machine"]) for content in cells)
+    return [name if len(counted) == 1 else f"{name} ({count} of the cells)" for name, count in counted.most_common()]
+
+
+def _machine(machine: dict[str, Any]) -> str:
+    known = [f"{what} {machine[what]}" for what in ("torch", "python", "neuralcov", "foolbox") if machine[what]]
+    return ", ".join([machine["device"], *known])
+
+
+def _missing(folder: CellFolder) -> str:
+    """Cells that failed and cells that were not run, repetitions of one cell together."""
+    failed: list[list[str]] = []
+    waiting: dict[str, list[float | None]] = {}
+    planned = folder.plan()[1]
+    for name in sorted(planned, key=lambda name: planned[name]["rank"]):
+        content = folder.read(name)
+        if content is None:
+            first = name.partition(".run")[0]
+            title = name if name == first else f"{first}, repetitions"
+            waiting.setdefault(title, []).append(estimate(name, folder))
+        elif content["status"] != DONE:
+            # The file has all of it; the first sentence says what happened.
+            failed.append([name, content["reason"].replace("|", "/").splitlines()[0].partition(". ")[0]])
+    parts = []
+    if failed:
+        parts += ["## Failed", tables.markdown(["cell", "reason"], failed)]
+    if waiting:
+        rows = [[title, str(len(seconds)), _together(seconds)] for title, seconds in waiting.items()]
+        parts += ["## Not run", tables.markdown(["cell", "cells", "would take about"], rows)]
+    return "\n\n".join(parts) if parts else "All planned cells are done."
+
+
+def _together(seconds: Sequence[float | None]) -> str:
+    known = [number for number in seconds if number is not None]
+    return f"{sum(known):.0f} s" if known else "–"
+
+
+def _content(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> dict[str, Any]:
+    scale, planned = folder.plan()
+    return {
+        "scale": scale.to_json(),
+        "machines": _machines(content for _, content in folder.results()),
+        "ranking": [standing.to_json() for standing in standings],
+        "comparisons": [
+            {**comparison.to_json(), "paper": {name: tables.paper_right(comparison, name) for name in comparison.runs}}
+            for comparison in found
+        ],
+        "cells": {name: (folder.read(name) or {"status": "not run"})["status"] for name in planned},
+    }

@@ -1,0 +1,1 @@
+"""Data sets and published weights from ordinary package registries, pinned and checked."""

@@ -1,0 +1,71 @@
+"""The folder that fetched data sets and weights are kept in, and whether each is there in full."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from neuralcov_lab.errors import DataError
+
+VARIABLE = "NEURALCOV_DATA"
+_RECORD = "complete.json"
+
+
+def cache_folder() -> Path:
+    """``NEURALCOV_DATA`` if set, else ``neuralcov`` in the user's cache directory."""
+    chosen = os.environ.get(VARIABLE)
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "neuralcov"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "neuralcov"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "neuralcov"
+
+
+def require(name: str, folder: Path | None = None) -> Path:
+    """Where a data set lies: the folder the user names, or its part of the cache if it is there in full."""
+    if folder is not None:
+        place = Path(folder).expanduser()
+        if not place.is_dir():
+            raise DataError(f"{name}: there is no folder {place}")
+        return place
+    place = cache_folder() / name
+    if not is_complete(place):
+        state = "only part of it is" if place.is_dir() else "it is not"
+        raise DataError(
+            f"{name}: {state} in the cache {cache_folder()}; run `neuralcov data get {name}`, or name a folder with "
+            "your own copy"
+        )
+    return place
+
+
+def is_complete(place: Path) -> bool:
+    """Whether a record says that everything arrived, and every file in it still has its size."""
+    record = read_record(place)
+    if record is None:
+        return False
+    return all(_has_size(place / name, entry["bytes"]) for name, entry in record["files"].items())
+
+
+def read_record(place: Path) -> dict[str, Any] | None:
+    """What was fetched into a folder, or ``None`` where that was never finished."""
+    try:
+        record = json.loads((place / _RECORD).read_text())
+        return record if isinstance(record["files"], dict) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_record(place: Path, content: dict[str, Any]) -> None:
+    """Note that a folder is complete, as the last step of filling it."""
+    unfinished = place / f"{_RECORD}.unfinished"
+    unfinished.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(unfinished, place / _RECORD)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.is_file() and path.stat().st_size == size

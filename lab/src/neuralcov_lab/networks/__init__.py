@@ -1,0 +1,30 @@
+"""The networks of the zoo, one file per family."""
+
+from neuralcov_lab.networks.adain import AdaIN, adain
+from neuralcov_lab.networks.generator import Discriminator, Generator
+from neuralcov_lab.networks.inception import Inception, inception
+from neuralcov_lab.networks.lstm import SentimentLSTM
+from neuralcov_lab.networks.mobilenet import MobileNetV2, mobilenet_v2
+from neuralcov_lab.networks.net import VAE, Classifier, ConditionalVAE, Net
+from neuralcov_lab.networks.resnet import ResNet50, resnet50
+from neuralcov_lab.networks.vgg import VGG16BN, vgg16_bn
+
+__all__ = [
+    "VAE",
+    "AdaIN",
+    "Classifier",
+    "ConditionalVAE",
+    "Discriminator",
+    "Generator",
+    "Inception",
+    "MobileNetV2",
+    "Net",
+    "ResNet50",
+    "SentimentLSTM",
+    "VGG16BN",
+    "adain",
+    "inception",
+    "mobilenet_v2",
+    "resnet50",
+    "vgg16_bn",
+]

@@ -1,0 +1,276 @@
+"""A whole training: data, network, steps, checkpoints, and at the end the weights with their card."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from neuralcov.core.errors import InputError
+from neuralcov.sources.folders import image_folder
+from neuralcov.sources.samples import Samples
+from neuralcov_lab.catalogue import NETWORKS, build, data
+from neuralcov_lab.networks import VAE, Discriminator, Generator
+from neuralcov_lab.training.autoencode import AutoEncoding
+from neuralcov_lab.training.card import Card, card_path, device_name
+from neuralcov_lab.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
+from neuralcov_lab.training.classify import Classification
+from neuralcov_lab.training.clock import Clock
+from neuralcov_lab.training.generate import Generation
+from neuralcov_lab.training.recipe import Recipe, recipe_of
+from neuralcov_lab.training.task import Task
+from neuralcov_lab.training.weights import require_writable, write_weights
+
+# Generators are judged a few times only, since that takes thousands of images through a large network.
+_JUDGEMENTS = 6
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a user may set.
+
+    Args:
+        folder: the user's own copy of the data, in place of the cache.
+        epochs: in place of the recipe's.
+        minutes: a limit; learning rates then fall in time for it.
+        batch_size: in place of the recipe's.
+        learning_rate: in place of the recipe's.
+        seed: of every random choice.
+        device: where to train.
+        limit: use only so many inputs of each split.
+        resume: go on from a checkpoint if there is one.
+        half: write the weights in float16.
+        compile: let ``torch.compile`` speed up a classifier, where that works.
+        checkpoint_seconds: the least time between two checkpoints.
+        arguments: for building the network.
+    """
+
+    folder: Path | None = None
+    epochs: int | None = None
+    minutes: float | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    seed: int = 0
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    limit: int | None = None
+    resume: bool = False
+    half: bool = False
+    compile: bool = False
+    checkpoint_seconds: float = 30.0
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Report:
+    """How a training stands after an epoch."""
+
+    epoch: int
+    epochs: int
+    progress: float
+    loss: float
+    results: dict[str, float]
+    seconds: float
+
+
+def train(
+    network: str,
+    output: Path,
+    data_name: str | None = None,
+    settings: Settings | None = None,
+    report: Callable[[Report], None] = lambda standing: None,
+) -> Card:
+    """Train a network of the zoo and write its weights and their card.
+
+    Args:
+        network: a name with a recipe.
+        output: the weights file, ``.safetensors``.
+        data_name: a data set of the zoo, or ``folder:PATH`` with class folders below ``train`` and ``test``; by
+            default the recipe's.
+        settings: what differs from the recipe.
+        report: told how it stands after every epoch.
+    """
+    chosen = settings or Settings()
+    used = None if data_name is None else data_name.removeprefix("zoo:")
+    recipe = recipe_of(network).changed(chosen.epochs, chosen.batch_size, chosen.learning_rate, used)
+    if output.suffix != ".safetensors":
+        raise InputError(f"{output}: expected a file name that ends in .safetensors")
+    require_writable(output)
+    checkpoint = checkpoint_path(output)
+    if checkpoint.exists() and not chosen.resume:
+        raise InputError(f"{checkpoint} is left from a training that was stopped: pass --resume to go on, or delete it")
+    train_set, test_set = (_limited(split, chosen.limit) for split in _splits(recipe.data, chosen.folder))
+    if len(train_set) < 2:
+        raise InputError(f"{train_set.name}: {len(train_set)} inputs are too few to train on")
+    with _determined(chosen.device):
+        torch.manual_seed(chosen.seed)
+        arguments = _arguments(network, train_set, chosen.arguments)
+        task = _task(network, arguments, train_set, test_set, recipe, chosen)
+        identity = _identity(network, arguments, recipe, chosen.seed, train_set)
+        training = _Training(identity, task, recipe, chosen, len(train_set), checkpoint)
+        results = training.run(report)
+    card = Card(
+        network=network,
+        arguments=arguments,
+        parameters=sum(parameter.numel() for parameter in task.result().parameters()),
+        data=train_set.name,
+        inputs=len(train_set),
+        test=f"{test_set.name}, {len(test_set):,} inputs",
+        recipe=asdict(recipe),
+        seed=chosen.seed,
+        epochs=training.epoch,
+        steps=training.clock.done,
+        results=results,
+        seconds=round(training.clock.elapsed, 1),
+        device=device_name(chosen.device),
+        resumed=training.resumed,
+        weights_sha256=write_weights(task.result(), output, half=chosen.half),
+    )
+    card.write(card_path(output))
+    checkpoint.unlink(missing_ok=True)
+    return card
+
+
+class _Training:
+    """The loop over epochs; every epoch's random numbers follow from the seed and its number alone."""
+
+    def __init__(
+        self, identity: dict[str, Any], task: Task, recipe: Recipe, settings: Settings, inputs: int, checkpoint: Path
+    ) -> None:
+        self.identity, self.checkpoint = identity, checkpoint
+        self.task, self.settings, self.inputs = task, settings, inputs
+        self.epochs, self.epoch, self.resumed = recipe.epochs, 0, 0
+        self.per_epoch = max(inputs // task.inputs_per_step, 1)
+        seconds = None if settings.minutes is None else settings.minutes * 60
+        self.clock = Clock(recipe.epochs * self.per_epoch, seconds)
+        self._saved = 0.0
+
+    def run(self, report: Callable[[Report], None]) -> dict[str, float]:
+        if self.checkpoint.exists():
+            self._restore()
+        judged = self._due()
+        while self.epoch < self.epochs and self.clock.progress < 1:
+            loss = self._one_epoch()
+            self.epoch += 1
+            due = self._due()
+            results = self.task.evaluate(final=False) if due > judged and self.clock.progress < 1 else {}
+            judged = due
+            report(Report(self.epoch, self.epochs, self.clock.progress, float(loss), results, self.clock.elapsed))
+            self._save()
+        return self.task.evaluate(final=True)
+
+    def _due(self) -> int:
+        """How many judgements there should have been by now."""
+        return int(self.clock.progress * _JUDGEMENTS) if isinstance(self.task, Generation) else self.epoch
+
+    def _one_epoch(self) -> Tensor:
+        torch.manual_seed(self.settings.seed * 1_000_003 + self.epoch + 1)
+        device = self.settings.device
+        order = torch.randperm(self.inputs, device=device)
+        size = min(self.task.inputs_per_step, self.inputs)
+        total = torch.zeros((), device=device)
+        steps = 0
+        for number in range(self.per_epoch):
+            if self.clock.progress >= 1:
+                break
+            total += self.task.step(order[number * size : (number + 1) * size], self.clock.progress)
+            self.clock.done += 1
+            steps += 1
+        return total / max(steps, 1)
+
+    def _save(self) -> None:
+        if self.clock.elapsed - self._saved < self.settings.checkpoint_seconds and self.epoch < self.epochs:
+            return
+        self._saved = self.clock.elapsed
+        standing = {"epoch": self.epoch, "done": self.clock.done, "spent": self.clock.elapsed, "resumed": self.resumed}
+        write_checkpoint(self.checkpoint, {"training": self.identity, **standing, "task": self.task.state()})
+
+    def _restore(self) -> None:
+        content = read_checkpoint(self.checkpoint, self.identity, self.settings.device)
+        self.task.restore(content["task"])
+        self.epoch, self.resumed = content["epoch"], content["resumed"] + 1
+        self.clock.done, self.clock.spent = content["done"], content["spent"]
+
+
+def _identity(network: str, arguments: dict[str, Any], recipe: Recipe, seed: int, samples: Samples) -> dict[str, Any]:
+    """What must be the same for a stopped training to go on; every entry's name stands in the sentence if it is not."""
+    return {
+        "network": network,
+        **asdict(recipe),
+        "arguments": arguments,
+        "inputs": len(samples),
+        "data of SHA-256": samples.sha256(),
+        "seed": seed,
+    }
+
+
+def _task(
+    network: str, arguments: dict[str, Any], train_set: Samples, test_set: Samples, recipe: Recipe, settings: Settings
+) -> Task:
+    built, device = build(network, **arguments), settings.device
+    _require_fit(network, built, train_set)
+    if recipe.kind == "autoencode":
+        assert isinstance(built, VAE)
+        return AutoEncoding(built, train_set, test_set, recipe, device)
+    if recipe.kind == "generate":
+        assert isinstance(built, Generator)
+        return Generation(built, Discriminator(built.num_classes, built.width), train_set, recipe, device)
+    task = Classification(built, train_set, test_set, recipe, device)
+    if settings.compile:
+        task.runner = torch.compile(task.network)
+    return task
+
+
+def _arguments(network: str, samples: Samples, given: dict[str, Any]) -> dict[str, Any]:
+    """What the data says about the network: classes, and the size of images."""
+    accepted = inspect.signature(NETWORKS[network]).parameters
+    arguments: dict[str, Any] = {}
+    if "num_classes" in accepted:
+        arguments["num_classes"] = len(samples.classes)
+    if "input_size" in accepted:
+        arguments["input_size"] = samples.inputs.shape[-1]
+    return {**arguments, **given}
+
+
+def _require_fit(name: str, network: nn.Module, samples: Samples) -> None:
+    wanted = (3, 32, 32) if isinstance(network, Generator) else getattr(network, "input_shape", None)
+    found = tuple(samples.inputs.shape[1:])
+    if wanted is not None and tuple(wanted) != found:
+        raise InputError(f"{name} takes inputs of shape {tuple(wanted)}, but {samples.name} has {found}")
+
+
+def _splits(name: str, folder: Path | None) -> tuple[Samples, Samples]:
+    if not name.startswith("folder:"):
+        return data(name, "train", folder), data(name, "test", folder)
+    root = Path(name.removeprefix("folder:"))
+    held_out = next((root / part for part in ("test", "val") if (root / part).is_dir()), root / "test")
+    train_set, test_set = image_folder(root / "train"), image_folder(held_out)
+    if train_set.classes != test_set.classes:
+        raise InputError(f"{root}: {held_out.name} has other classes than train")
+    return train_set, test_set
+
+
+def _limited(samples: Samples, limit: int | None) -> Samples:
+    if limit is None or limit >= len(samples):
+        return samples
+    if limit < 2:
+        raise InputError(f"--limit {limit}: expected at least 2")
+    return samples.take(slice(0, limit))
+
+
+@contextmanager
+def _determined(device: torch.device) -> Iterator[None]:
+    """Random numbers of our own, convolutions timed once per shape; afterwards everything as before."""
+    devices = [device] if device.type == "cuda" else []
+    benchmark = torch.backends.cudnn.benchmark
+    with torch.random.fork_rng(devices=devices):
+        torch.backends.cudnn.benchmark = device.type == "cuda"
+        try:
+            yield
+        finally:
+            torch.backends.cudnn.benchmark = benchmark

@@ -1,0 +1,43 @@
+"""The commands; :mod:`neuralcov.cli.exits` says how they end."""
+
+from __future__ import annotations
+
+import warnings
+from importlib.metadata import entry_points
+
+import typer
+
+from neuralcov.cli.combine import combine
+from neuralcov.cli.console import show_warning
+from neuralcov.cli.demo import demo
+from neuralcov.cli.exits import end
+from neuralcov.cli.fuzz import fuzz
+from neuralcov.cli.layers import layers
+from neuralcov.cli.measure import measure
+
+app = typer.Typer(
+    name="neuralcov",
+    help="Test coverage for neural networks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (demo, layers, measure, combine):
+    app.command()(command)
+app.add_typer(fuzz, name="fuzz")
+for entry in entry_points(group="neuralcov.commands"):
+    # Commands of other packages, such as neuralcov-lab's data, train and reproduce.
+    found = entry.load()
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=entry.name)
+    else:
+        app.command(entry.name)(found)
+
+
+def main() -> None:
+    """Run a command; every error ends in one sentence and an exit code that tells whose it was."""
+    warnings.showwarning = show_warning
+    try:
+        app()
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        end(error)

@@ -1,0 +1,1 @@
+"""A campaign: its state, its folder, and what came of it."""

@@ -1,0 +1,212 @@
+"""A campaign's folder: configuration, root inputs, the log of waves, coverage, faults and figures."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from neuralcov.core.container import SEEDS, opened, write
+from neuralcov.core.errors import CampaignError, ForeignFileError, StateFileError
+from neuralcov.core.files import atomic_write
+from neuralcov.core.locks import lock_file
+from neuralcov.coverage import Coverage
+from neuralcov.fuzz.campaign.log import Log, WaveRecord
+
+SCHEMA = 1
+
+
+class CampaignFolder:
+    """What lies where.
+
+    ``config.json`` says what was asked for and is written last when a campaign starts; ``seeds.safetensors`` holds
+    the root inputs, ``words.txt`` the vocabulary of texts; ``queue.log`` a pack per wave; ``coverage/WAVE.ncov`` the
+    state before that wave; ``faults/`` pictures and stories of faults; ``stats.jsonl`` how it went;
+    ``summary.json`` what came of it.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.log = Log(self.path / "queue.log")
+        self._lock: BinaryIO | None = None
+
+    @property
+    def faults(self) -> Path:
+        """Where faults lie."""
+        return self.path / "faults"
+
+    @property
+    def exists(self) -> bool:
+        """Whether a campaign has begun here."""
+        return os.path.isfile(self.path / "config.json")  # where nothing may be read, nothing has begun
+
+    def make(self) -> None:
+        """Have the folder there, before anything is computed that could not be kept."""
+        with write_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    def create(
+        self,
+        config: dict[str, Any],
+        seeds: dict[str, np.ndarray],
+        coverage: Coverage | None,
+        words: Sequence[str] | None = None,
+    ) -> None:
+        """Begin a campaign; only at the very end is it there."""
+        with write_errors(self.path):
+            self.faults.mkdir(parents=True, exist_ok=True)
+            for _, path in self._coverage_files():
+                path.unlink()  # of a start that was killed
+            if coverage is not None:
+                self.save_coverage(coverage, 0)
+            with atomic_write(self.path / "seeds.safetensors") as file:
+                write(file, SEEDS, {}, {name: torch.from_numpy(array) for name, array in seeds.items()})
+            self.log.path.write_bytes(b"")
+            if words is not None:
+                (self.path / "words.txt").write_text("\n".join(words))
+            (self.path / "stats.jsonl").write_text("")
+        self.write_json("config.json", {"schema": SCHEMA, **config})
+
+    def require_new(self) -> None:
+        """Refuse a folder in which a campaign has begun."""
+        if self.exists:
+            raise CampaignError(
+                f"{self.path}: holds a campaign already; resume it (Fuzzer.resume(), neuralcov fuzz resume), or name "
+                "another folder"
+            )
+
+    def config(self) -> dict[str, Any]:
+        """What was asked for."""
+        if not self.exists:
+            raise CampaignError(f"{self.path}: no campaign has begun here; there is no config.json")
+        try:
+            found: dict[str, Any] = json.loads((self.path / "config.json").read_text())
+        except ValueError as error:
+            raise CampaignError(f"{self.path}/config.json: damaged ({error})") from error
+        if found.get("schema") != SCHEMA:
+            raise CampaignError(
+                f"{self.path}: a campaign of schema {found.get('schema')}, this neuralcov reads schema {SCHEMA}; "
+                "use the version of neuralcov that wrote it"
+            )
+        # A rule of the first campaigns, now an argument of LVC.
+        found.get("rules", {}).pop("refresh", None)
+        return found
+
+    def seeds(self) -> dict[str, np.ndarray]:
+        """The root inputs, their labels, predictions, and which serve as seeds."""
+        path = self.path / "seeds.safetensors"
+        try:
+            with opened(path, SEEDS) as file:
+                return {name: file.read(name).numpy() for name in file.tensors}
+        except ForeignFileError:
+            return _plain_seeds(path)  # the first campaigns kept them without a header
+        except StateFileError as error:
+            raise CampaignError(f"{error}; restore it from a copy") from error
+
+    def lock(self) -> None:
+        """Keep other processes from going on with the same campaign; a kill frees it again."""
+        self.make()
+        try:
+            with write_errors(self.path / "lock"):
+                self._lock = lock_file(self.path / "lock", wait=False)
+        except BlockingIOError as error:
+            raise CampaignError(f"{self.path}: another process is at work on this campaign; wait for it") from error
+
+    def unlock(self) -> None:
+        """Let others in."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def records(self) -> Iterator[WaveRecord]:
+        """The waves of the log, in order."""
+        if not self.log.path.is_file():
+            raise CampaignError(f"{self.log.path}: is missing; restore it from a copy")
+        for wave, content in enumerate(self.log.read()):
+            record = WaveRecord.from_bytes(content)
+            if record.wave != wave:
+                raise CampaignError(
+                    f"{self.log.path}: wave {record.wave} stands where wave {wave} belongs; restore it from a copy"
+                )
+            yield record
+
+    def save_coverage(self, coverage: Coverage, wave: int) -> None:
+        """Keep the state before a wave, and no older one."""
+        target = self._coverage_path(wave)
+        coverage.save(target, end_run=False)
+        for wave_before, path in self._coverage_files():
+            if wave_before < wave:
+                with suppress(OSError):
+                    path.unlink()
+
+    def latest_coverage(self) -> tuple[int, Path] | None:
+        """The newest state kept, and the wave it stands before."""
+        found = self._coverage_files()
+        return found[-1] if found else None
+
+    def require_log_up_to(self, wave: int, waves: int) -> None:
+        """Refuse a log with fewer waves than the saved coverage has seen."""
+        if waves < wave:
+            raise CampaignError(
+                f"{self.log.path}: ends after {waves} waves, but {self._coverage_path(wave).name} has seen {wave}; "
+                "restore the log from a copy, or delete the folder coverage to go on from where the log ends"
+            )
+
+    def write_json(self, name: str, content: dict[str, Any]) -> None:
+        """A JSON file, complete or not there."""
+        _replace(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+
+    def repair(self) -> int:
+        """Cut off what a kill left half-written; give how many bytes of the log that was."""
+        stats = self.path / "stats.jsonl"
+        if stats.is_file():
+            content = stats.read_bytes()
+            whole = content.rfind(b"\n") + 1
+            if whole < len(content):
+                stats.write_bytes(content[:whole])
+        return self.log.repair()
+
+    def stats(self) -> list[dict[str, Any]]:
+        """Every line of figures."""
+        path = self.path / "stats.jsonl"
+        lines = path.read_text().splitlines() if path.is_file() else []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def _coverage_path(self, wave: int) -> Path:
+        return self.path / "coverage" / f"{wave:08d}.ncov"
+
+    def _coverage_files(self) -> list[tuple[int, Path]]:
+        return sorted((int(path.stem), path) for path in (self.path / "coverage").glob("*.ncov"))
+
+
+@contextmanager
+def write_errors(path: Path) -> Iterator[None]:
+    """A block that writes: what the system has against it becomes one sentence."""
+    try:
+        yield
+    except BlockingIOError:
+        raise  # a lock that somebody holds: the place itself is fine
+    except OSError as error:
+        raise CampaignError(
+            f"{path}: cannot be written: {error.strerror or error}; make it writable or name another place"
+        ) from error
+
+
+def _plain_seeds(path: Path) -> dict[str, np.ndarray]:
+    try:
+        return dict(load(path.read_bytes()))
+    except (OSError, SafetensorError) as error:
+        raise CampaignError(f"{path}: cannot be read ({error})") from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    with write_errors(path), atomic_write(path) as file:
+        file.write(content)

@@ -1,0 +1,137 @@
+"""A campaign read from its folder alone, without the model: to look at, count and export."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralcov.core.errors import CampaignError, InputError
+from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
+from neuralcov.fuzz.campaign.log import KINDS
+from neuralcov.fuzz.campaign.state import CampaignState
+from neuralcov.fuzz.faults.fault import Fault
+from neuralcov.fuzz.faults.pictures import save_input
+from neuralcov.fuzz.formats import InputFormat, Pixels, Tokens
+from neuralcov.fuzz.mutations import Mutation, MutationDraw
+
+PARTS = ("faults", "queue", "seeds")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredCampaign:
+    """A campaign as it lies in its folder."""
+
+    folder: CampaignFolder
+    config: dict[str, Any]
+    space: InputFormat
+    book: CampaignState
+    mutations: Sequence[Mutation]
+
+    @property
+    def faults(self) -> list[Fault]:
+        """What was found wrong."""
+        return self.book.faults
+
+    def export(self, part: str, to: str | os.PathLike[str], *, limit: int | None = None) -> int:
+        """Write faults, the queue or the seeds as files a person can open, with an index; give how many."""
+        if part not in PARTS:
+            raise InputError(f"export of {part!r}: expected {', '.join(PARTS)}")
+        target = Path(to) / part
+        with write_errors(target):
+            target.mkdir(parents=True, exist_ok=True)
+            with (target / "index.jsonl").open("w") as index:
+                count = 0
+                for stem, stored, story in islice(self._entries(part), limit):
+                    path = save_input(target, stem, stored, self.space)
+                    index.write(json.dumps({"file": path.name, **story}) + "\n")
+                    count += 1
+        return count
+
+    def _entries(self, part: str) -> Iterator[tuple[str, Tensor, dict[str, Any]]]:
+        if part == "faults":
+            for fault in self.faults:
+                yield fault.stem, fault.input, fault.to_json(self.mutations)
+            return
+        corpus = self.book.corpus
+        rows: Iterable[int] = range(corpus.roots, len(corpus)) if part == "queue" else range(corpus.roots)
+        for row in rows:
+            entry = corpus.entries[row]
+            root, predicted = int(entry["root"]), int(entry["prediction"])
+            story: dict[str, Any] = {"root": root, "label": int(self.book.labels[root]), "predicted": predicted}
+            if part == "queue":
+                told = (self.mutations[step.mutation].describe(step.setting) for step in corpus.steps(row))
+                story |= {"entry": row, "wave": int(entry["wave"]), "mutations": list(told)}
+            stem = f"{row:06d}-{story['label']}-as-{predicted}"
+            yield stem, corpus.inputs(slice(row, row + 1))[0], story
+
+
+def open_campaign(folder: str | os.PathLike[str]) -> StoredCampaign:
+    """Read a campaign; one that is still running is read up to its last complete wave."""
+    place = CampaignFolder(folder)
+    config, seeds = place.config(), place.seeds()
+    try:
+        mutations = [StoredMutation(identity) for identity in config["mutations"]]
+        checks = [name for name in config["checks"] if name != "second model"]
+        rules = config["rules"]
+        book = CampaignState(
+            torch.from_numpy(np.array(seeds["inputs"])),
+            seeds["labels"],
+            seeds["predictions"],
+            seeds["usable"].astype(bool),
+            moves=np.array([mutation.geometric for mutation in mutations]),
+            kinds=(*KINDS, *checks),
+            tries=rules["tries"],
+            wave=rules["wave"],
+        )
+        space = _space(config["space"], place)
+    except KeyError as error:
+        raise CampaignError(f"{place.path}: the configuration lacks {error}; was it changed by hand?") from error
+    for record in place.records():
+        book.apply(record)
+    return StoredCampaign(place, config, space, book, mutations)
+
+
+class StoredMutation(Mutation):
+    """A mutation that is known by its configuration only: it can be told of, not applied."""
+
+    def __init__(self, identity: dict[str, Any]) -> None:
+        self.name = identity["name"]
+        self.geometric = identity["geometric"]
+        self._identity = identity
+
+    def choose(self, chances: np.ndarray) -> np.ndarray:
+        """Not without the mutation itself."""
+        raise CampaignError(f"the mutation {self.name!r} is known by name only: build the Fuzzer to apply it")
+
+    def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
+        """Not without the mutation itself."""
+        raise CampaignError(f"the mutation {self.name!r} is known by name only: build the Fuzzer to apply it")
+
+    def describe(self, setting: int) -> str:
+        """The name, and the parameter or the key."""
+        parameters = self._identity.get("parameters")
+        if parameters is None:
+            return f"{self.name} with key {setting}"
+        value = parameters[setting]
+        words = " ".join(map(str, value)) if isinstance(value, list) else f"{value:.4g}"
+        return f"{self.name} {words}"
+
+    def identity(self) -> dict[str, Any]:
+        """As it was stored."""
+        return self._identity
+
+
+def _space(identity: dict[str, Any], place: CampaignFolder) -> InputFormat:
+    if identity["kind"] == "pixels":
+        return Pixels(identity["levels"])
+    words = place.path / "words.txt"
+    return Tokens(identity["padding"], words.read_text().split("\n") if words.is_file() else None)

@@ -1,0 +1,1 @@
+"""Faults: found, run again, shrunk, drawn and judged."""

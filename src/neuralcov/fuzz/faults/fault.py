@@ -1,0 +1,117 @@
+"""Faults: what was found wrong, with the way that led there, and groups of faults of one kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+
+from neuralcov.fuzz.campaign.corpus import AppliedMutation
+from neuralcov.fuzz.mutations import Mutation
+
+_NO_CLASS = "none"
+
+
+@dataclass(frozen=True, eq=False)
+class Fault:
+    """One input that the model gets wrong, or breaks at.
+
+    Args:
+        number: faults are numbered from 0 as they are found.
+        kinds: what is wrong: ``misprediction``, ``not finite``, ``exception``, ``time-out``, ``disagreement``, or the
+            name of a check of the user's own.
+        wave: when it was found.
+        row: which candidate of the wave it was.
+        root: the number of the root input.
+        entry: its entry in the queue; ``None`` if it was not kept there.
+        label: the class it should have, where known.
+        before: the class the model gives the root input, where it gives one.
+        after: the class it gives the mutant; ``None`` if it throws, hangs or computes NaN or infinity.
+        steps: the mutations that lead from the root input to it.
+        message: what the model threw.
+        input: the mutant as it is stored.
+    """
+
+    number: int
+    kinds: tuple[str, ...]
+    wave: int
+    row: int
+    root: int
+    entry: int | None
+    label: int | None
+    before: int | None
+    after: int | None
+    steps: tuple[AppliedMutation, ...]
+    message: str | None
+    input: Tensor
+
+    @property
+    def group(self) -> tuple[str, ...]:
+        """Faults of one group are alike: the same class taken for the same other, or the same thing thrown."""
+        if self.message is not None:
+            return (self.kinds[0], self.message.split(":")[0])
+        return (self.kinds[0], _name(self.label if self.label is not None else self.before), _name(self.after))
+
+    @property
+    def stem(self) -> str:
+        """The name its files begin with."""
+        kind, *rest = self.group
+        words = "-as-".join(rest) if self.message is None else rest[0]
+        plain = "".join(sign if sign.isalnum() or sign == "-" else "-" for sign in f"{kind}-{words}")
+        return f"{self.number:06d}-{plain}"
+
+    def to_json(self, mutations: Sequence[Mutation]) -> dict[str, Any]:
+        """Plain data, with the mutations in words."""
+        return {
+            "number": self.number,
+            "kinds": list(self.kinds),
+            "wave": self.wave,
+            "candidate": self.row,
+            "root": self.root,
+            "entry": self.entry,
+            "label": self.label,
+            "before": self.before,
+            "after": self.after,
+            "message": self.message,
+            "mutations": described(self.steps, mutations),
+            "steps": [[step.mutation, step.setting, step.place, step.size] for step in self.steps],
+        }
+
+
+def described(steps: Iterable[AppliedMutation], mutations: Sequence[Mutation]) -> list[str]:
+    """Mutations in words."""
+    return [mutations[step.mutation].describe(step.setting) for step in steps]
+
+
+def grouped(faults: Iterable[Fault]) -> dict[tuple[str, ...], list[Fault]]:
+    """Faults by group, the largest groups first."""
+    groups: dict[tuple[str, ...], list[Fault]] = {}
+    for fault in faults:
+        groups.setdefault(fault.group, []).append(fault)
+    return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def group_words(group: tuple[str, ...], classes: Sequence[str] | None = None) -> str:
+    """A group in words.
+
+    >>> group_words(("misprediction", "3", "5")), group_words(("misprediction", "0", "1"), ["cat", "dog"])
+    ('3 taken for 5', 'cat taken for dog')
+    >>> group_words(("exception", "ValueError"))
+    'exception: ValueError'
+    >>> group_words(("not finite", "0", "none"), ["cat", "dog"]), group_words(("blurred", "none", "none"))
+    ('not finite, from cat', 'blurred')
+    """
+    kind, *rest = group
+    names = [classes[int(name)] if classes is not None and name.isdigit() else name for name in rest]
+    if len(names) < 2:
+        return f"{kind}: {names[0]}"
+    if rest[1] == _NO_CLASS:
+        return kind if rest[0] == _NO_CLASS else f"{kind}, from {names[0]}"
+    said = f"{names[0]} taken for {names[1]}"
+    return said if kind == "misprediction" else f"{kind}, {said}"
+
+
+def _name(number: int | None) -> str:
+    return _NO_CLASS if number is None else str(number)

@@ -1,0 +1,1 @@
+"""Search for mutants that raise coverage, wave by wave."""

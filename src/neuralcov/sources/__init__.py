@@ -1,0 +1,1 @@
+"""Models, data and criteria that a command line names."""

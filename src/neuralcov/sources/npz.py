@@ -1,0 +1,200 @@
+"""Suites in ``.npz`` files: pictures as bytes, numbers, or texts as tokens with what is padding in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralcov.core.errors import InputError
+from neuralcov.sources.samples import Samples
+
+_INPUTS = ("inputs", "x", "images", "input_ids")
+_LABELS = ("labels", "y")
+_MASK = "attention_mask"
+
+
+class PaddedBatch(tuple[Any, ...]):
+    """One batch of a loader, ``(inputs,)`` or ``(inputs, labels)``, that knows how long each input is."""
+
+    lengths: Tensor | None = None
+
+    @classmethod
+    def of(cls, inputs: Any, labels: Tensor | None, lengths: Tensor) -> PaddedBatch:
+        """Put a batch together."""
+        batch = cls((inputs,) if labels is None else (inputs, labels))
+        batch.lengths = lengths
+        return batch
+
+
+@dataclass(frozen=True, eq=False)
+class NpzSuite:
+    """What an ``.npz`` file holds: a loader, and what was taken for padding, in a sentence."""
+
+    loader: Iterable[Any]
+    note: str | None = None
+
+
+def read_npz(path: Path, batch_size: int, padding: int | None = 0) -> NpzSuite:
+    """Read a suite.
+
+    Args:
+        path: the file, with an array ``inputs``, ``x`` or ``images``; or ``input_ids``, which go to the model by name,
+            as do all arrays beside them. ``labels`` or ``y`` hold classes. ``lengths`` or ``attention_mask`` tell
+            padding from text.
+        batch_size: inputs at a time.
+        padding: the token that fills texts up behind their end; ``None`` if no token does.
+    """
+    arrays = _arrays(path)
+    name = next((name for name in _INPUTS if name in arrays), None)
+    if name is None:
+        raise InputError(f"{path}: has {', '.join(arrays) or 'nothing'}; expected an array 'inputs', 'x' or 'images'")
+    inputs = arrays[name]
+    if inputs.ndim == 0 or inputs.dtype.kind not in "iufb":
+        raise InputError(f"{path}: {name} of type {inputs.dtype} and shape {inputs.shape}: expected a batch of numbers")
+    labels = _labels(path, next((arrays[name] for name in _LABELS if name in arrays), None), len(inputs))
+    if inputs.dtype == np.uint8 and inputs.ndim == 4:
+        return NpzSuite(_pictures(path, inputs, labels, batch_size))
+    # Token ids stay what they are; all other numbers are read as float32, in the byte order of this machine.
+    whole = inputs.dtype.kind in "iu" and inputs.dtype.itemsize >= 4
+    tensor = torch.from_numpy(inputs.astype(np.int64 if whole else np.float32))
+    tokens = tensor if whole and tensor.dim() == 2 else None
+    lengths, note = _lengths(path, arrays, tensor, tokens, padding, by_name=name == "input_ids")
+    content: Any = _named(path, arrays, name, tensor) if name == "input_ids" else tensor
+    return NpzSuite([_batch(content, labels, lengths, rows) for rows in _slices(len(tensor), batch_size)], note)
+
+
+def text_lengths(tokens: Tensor, padding: int) -> Tensor:
+    """Count the tokens of every text up to the last that is no padding, ``(texts,)``; an empty text has one.
+
+    >>> text_lengths(torch.tensor([[5, 0, 7, 0], [0, 0, 0, 0]]), 0)
+    tensor([3, 1])
+    """
+    places = torch.arange(1, tokens.shape[1] + 1, device=tokens.device)
+    return (places * (tokens != padding)).amax(1).clamp(min=1)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    try:
+        content = np.load(path, allow_pickle=False)
+        return {name: content[name] for name in content.files}
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        # A damaged archive fails in whatever part of it the damage lies.
+        raise InputError(f"{path}: not an .npz file of plain arrays ({error})") from error
+
+
+def _labels(path: Path, labels: np.ndarray | None, count: int) -> Tensor | None:
+    if labels is None:
+        return None
+    if labels.dtype.kind not in "iu" or labels.shape != (count,):
+        raise InputError(
+            f"{path}: labels of type {labels.dtype} and shape {labels.shape}: expected {count} integers, one per input"
+        )
+    return torch.from_numpy(labels.astype(np.int64))
+
+
+def _pictures(path: Path, inputs: np.ndarray, labels: Tensor | None, batch_size: int) -> Iterable[Any]:
+    """Images as bytes, which become pixels in [0, 1] as those of folders do."""
+    known = torch.zeros(len(inputs), dtype=torch.int64) if labels is None else labels
+    classes = tuple(str(number) for number in range(int(known.max()) + 1 if len(known) else 0))
+    batches = Samples(str(path), torch.from_numpy(inputs), known, classes).batches(batch_size)
+    return batches if labels is not None else [images for images, _ in batches]
+
+
+def _lengths(
+    path: Path,
+    arrays: dict[str, np.ndarray],
+    inputs: Tensor,
+    tokens: Tensor | None,
+    padding: int | None,
+    *,
+    by_name: bool,
+) -> tuple[Tensor | None, str | None]:
+    """Find out how long each input is, ``None`` where nothing is padded or the model is told itself."""
+    steps = inputs.shape[1] if inputs.dim() > 1 else 0
+    if "lengths" in arrays:
+        return _given_lengths(path, arrays["lengths"], len(inputs), steps), None
+    if _MASK in arrays:
+        return (None if by_name else _lengths_of_mask(path, arrays[_MASK], len(inputs), steps)), None
+    if tokens is None or padding is None or not tokens.numel():
+        return None, None
+    lengths = text_lengths(tokens, padding)
+    count = int((steps - lengths).sum())
+    if not count:
+        return None, None
+    note = (
+        f"{path}: {count:,} of {tokens.numel():,} tokens are taken as padding ({padding} behind a text's end) and left "
+        "out; --padding TOKEN names another token, --padding none keeps them all"
+    )
+    before = int((tokens[:, 0] == padding).sum())
+    if before:
+        note += (
+            f"; {before:,} texts begin with {padding}, which is not left out: store an attention_mask beside input_ids"
+        )
+    return lengths, note
+
+
+def _given_lengths(path: Path, lengths: np.ndarray, count: int, steps: int) -> Tensor:
+    if lengths.dtype.kind not in "iu" or lengths.shape != (count,):
+        raise InputError(
+            f"{path}: lengths of type {lengths.dtype} and shape {lengths.shape}: expected {count} integers, one per "
+            "input"
+        )
+    if count and not (lengths.min() >= 0 and lengths.max() <= steps):
+        raise InputError(
+            f"{path}: lengths from {lengths.min()} to {lengths.max()}: expected 0 to {steps}, the steps of the inputs"
+        )
+    return torch.from_numpy(lengths.astype(np.int64))
+
+
+def _lengths_of_mask(path: Path, mask: np.ndarray, count: int, steps: int) -> Tensor:
+    if mask.dtype.kind not in "iub" or mask.shape != (count, steps):
+        raise InputError(
+            f"{path}: {_MASK} of type {mask.dtype} and shape {mask.shape}: expected ({count}, {steps}) zeros and ones"
+        )
+    kept = torch.from_numpy(mask != 0)
+    lengths = kept.sum(1)
+    if not bool((kept == (torch.arange(steps) < lengths[:, None])).all()):
+        raise InputError(
+            f"{path}: {_MASK} has padding before or within a text: name the tokens input_ids, so that the model is "
+            "given the mask"
+        )
+    return lengths
+
+
+def _named(path: Path, arrays: dict[str, np.ndarray], name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """Inputs that go to the model by name, as collators of Hugging Face give them."""
+    found = {name: tensor}
+    for other, array in arrays.items():
+        if other in (name, "lengths", *_LABELS):
+            continue
+        if array.dtype.kind not in "iufb" or array.shape[:1] != (len(tensor),):
+            raise InputError(
+                f"{path}: {other} of type {array.dtype} and shape {array.shape}: expected {len(tensor)} rows of "
+                "numbers, since it goes to the model beside input_ids"
+            )
+        found[other] = torch.from_numpy(array.astype(np.int64 if array.dtype.kind in "iub" else np.float32))
+    return found
+
+
+def _batch(content: Any, labels: Tensor | None, lengths: Tensor | None, rows: slice) -> Any:
+    inputs = {name: part[rows] for name, part in content.items()} if isinstance(content, dict) else content[rows]
+    known = None if labels is None else labels[rows]
+    if lengths is not None:
+        return PaddedBatch.of(inputs, known, lengths[rows])
+    if isinstance(inputs, dict):
+        return inputs if known is None else {**inputs, "labels": known}
+    return inputs if known is None else (inputs, known)
+
+
+def _slices(count: int, size: int) -> Iterable[slice]:
+    return (slice(start, start + size) for start in range(0, count, size))

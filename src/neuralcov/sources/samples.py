@@ -1,0 +1,125 @@
+"""A split of a data set held whole as tensors, served in batches by slicing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.errors import InputError
+from neuralcov.core.shapes import Int, Shaped
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Inputs and labels of one split.
+
+    Args:
+        name: what it is, for messages and reports.
+        inputs: images as ``(n, channels, height, width)`` unsigned bytes, or whatever else the model takes.
+        labels: ``(n,)`` classes.
+        classes: the classes' names.
+        levels: the byte that stands for 1.0, for images.
+        mean: per channel, subtracted from pixels in [0, 1] before the model sees them.
+        std: per channel, by which they are then divided.
+        lengths: ``(n,)`` steps of each input, for sequences padded to one length.
+        words: the vocabulary of texts, a word per token.
+    """
+
+    name: str
+    inputs: Shaped[Tensor, "n ..."]
+    labels: Int[Tensor, "n"]
+    classes: tuple[str, ...]
+    levels: int = 255
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    lengths: Int[Tensor, "n"] | None = None
+    words: tuple[str, ...] | None = None
+
+    def __len__(self) -> int:
+        return self.inputs.shape[0]
+
+    def to(self, device: torch.device | str) -> Samples:
+        """The same samples on another device."""
+        lengths = None if self.lengths is None else self.lengths.to(device)
+        return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device), lengths=lengths)
+
+    def take(self, rows: slice | Tensor, name: str | None = None) -> Samples:
+        """Some of the samples."""
+        lengths = None if self.lengths is None else self.lengths[rows]
+        return replace(
+            self, name=name or self.name, inputs=self.inputs[rows], labels=self.labels[rows], lengths=lengths
+        )
+
+    def sha256(self) -> str:
+        """Of the inputs and labels, in hexadecimal digits: the same wherever the samples lie."""
+        digest = hashlib.sha256(f"{self.inputs.dtype} {tuple(self.inputs.shape)}".encode())
+        for tensor in (self.inputs, self.labels):
+            digest.update(tensor.cpu().contiguous().numpy().data)
+        return digest.hexdigest()
+
+    def pixels(self, rows: slice | Tensor = slice(None)) -> Tensor:
+        """Images as floats in [0, 1]; inputs of any other kind as they are."""
+        chosen = self.inputs[rows]
+        return chosen.float() / self.levels if chosen.dtype == torch.uint8 else chosen
+
+    def prepare(self, pixels: Tensor) -> Tensor:
+        """From pixels in [0, 1] to what the model takes."""
+        if not self.mean:
+            return pixels
+        shape = (1, len(self.mean), 1, 1)
+        mean = torch.tensor(self.mean, device=pixels.device).reshape(shape)
+        std = torch.tensor(self.std, device=pixels.device).reshape(shape)
+        return (pixels - mean) / std
+
+    def batches(self, size: int = 100) -> Batches:
+        """The samples in order, ready for the model, as ``(inputs, labels)``."""
+        return Batches(self, size)
+
+    def named_batches(self, size: int = 100) -> NamedBatches:
+        """Sequences in order as keyword inputs ``tokens`` and ``lengths``, with ``labels``.
+
+        A coverage told the lengths leaves out the steps that are padding.
+        """
+        return NamedBatches(self, size)
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """A loader: iterate over it as often as you like."""
+
+    samples: Samples
+    size: int
+
+    def __len__(self) -> int:
+        return -(-len(self.samples) // self.size)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for rows in _slices(len(self.samples), self.size):
+            yield self.samples.prepare(self.samples.pixels(rows)), self.samples.labels[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class NamedBatches:
+    """A loader of mappings, for sequences: iterate over it as often as you like."""
+
+    samples: Samples
+    size: int
+
+    def __len__(self) -> int:
+        return -(-len(self.samples) // self.size)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        samples = self.samples
+        if samples.lengths is None:
+            raise InputError(f"{samples.name} has no lengths: named batches are for padded sequences")
+        for rows in _slices(len(samples), self.size):
+            yield {"tokens": samples.inputs[rows], "lengths": samples.lengths[rows], "labels": samples.labels[rows]}
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, start + size)

@@ -1,0 +1,120 @@
+"""The log under torn and damaged packs, and records through bytes and back."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from neuralcov.core.errors import CampaignError
+from neuralcov.fuzz.campaign.log import KEPT, NOT_FINITE, Log, WaveRecord
+
+
+def some_record(wave=3, kept=2):
+    rows = 4
+    rng = np.random.default_rng(wave)
+    columns = {
+        name: rng.integers(0, 5, rows)
+        for name in ("slot", "seed", "tries", "mutation", "setting", "place", "size", "prediction")
+    }
+    return WaveRecord(
+        wave=wave,
+        fresh=np.array([True, False, True, False]),
+        verdict=np.where(np.arange(rows) < kept, KEPT, 1).astype(np.uint8),
+        kinds=np.array([0, 1, 4, 0], dtype=np.int32),
+        inputs=rng.integers(0, 256, (3, 1, 2, 2), dtype=np.uint8),
+        references=rng.integers(0, 256, (1, 1, 2, 2), dtype=np.uint8),
+        messages={2: "ValueError: no"},
+        limit=None,
+        seconds=1.25,
+        **columns,
+    )
+
+
+def test_a_record_comes_back():
+    record = some_record()
+    again = WaveRecord.from_bytes(record.to_bytes())
+    assert again.same_as(record)
+    assert (again.wave, again.limit, again.seconds, again.messages) == (3, None, 1.25, {2: "ValueError: no"})
+    assert again.saved.tolist() == [0, 1, 2]
+    assert again.kept.tolist() == [0, 1]
+    assert not dataclasses.replace(record, wave=4).same_as(record)
+    assert not dataclasses.replace(record, inputs=record.inputs + 1).same_as(record)
+    with pytest.raises(CampaignError, match="cannot be read"):
+        WaveRecord.from_bytes(b"nothing of the kind")
+
+
+def test_a_class_told_of_nan_is_none():
+    """As logs of earlier versions have it."""
+    record = dataclasses.replace(some_record(), kinds=np.array([0, 1 << NOT_FINITE, 0, 0], dtype=np.int32))
+    record.prediction[:] = 3
+    assert WaveRecord.from_bytes(record.to_bytes()).prediction.tolist() == [3, -1, 3, 3]
+
+
+def test_every_cut_leaves_the_packs_before_it(tmp_path):
+    log = Log(tmp_path / "queue.log")
+    packs = [bytes([number]) * (5 + number) for number in range(4)]
+    ends = []
+    for pack in packs:
+        log.append(pack)
+        ends.append(log.path.stat().st_size)
+    log.sync()
+    log.close()
+    whole = log.path.read_bytes()
+    for size in range(len(whole) + 1):
+        log.path.write_bytes(whole[:size])
+        complete = [pack for pack, end in zip(packs, ends, strict=True) if end <= size]
+        assert list(log.read()) == complete
+        torn = log.repair()
+        assert torn == size - max([0, *(end for end in ends if end <= size)])
+        log.append(b"next")
+        assert list(log.read()) == [*complete, b"next"]
+        log.close()
+
+
+def test_damage_in_the_middle_is_said(tmp_path):
+    log = Log(tmp_path / "queue.log")
+    for pack in (b"one", b"two", b"three"):
+        log.append(pack)
+    log.close()
+    content = bytearray(log.path.read_bytes())
+    content[17] ^= 1
+    log.path.write_bytes(bytes(content))
+    with pytest.raises(CampaignError, match=r"damaged .* bytes before its end"):
+        list(log.read())
+
+
+def test_a_damaged_length_is_no_torn_pack(tmp_path):
+    """Whatever bit is wrong in whatever length: never do packs behind it go unnoticed."""
+    log = Log(tmp_path / "queue.log")
+    packs = [bytes([65 + number]) * 40 for number in range(3)]
+    for pack in packs:
+        log.append(pack)
+    log.close()
+    whole = log.path.read_bytes()
+    for start in (0, 56):
+        # Also a length that reaches to the end exactly.
+        for length in [*(40 ^ 1 << bit for bit in range(64)), 168 - start - 16]:
+            content = bytearray(whole)
+            content[start + 4 : start + 12] = length.to_bytes(8, "little")
+            log.path.write_bytes(bytes(content))
+            with pytest.raises(CampaignError, match=rf"damaged {168 - start} bytes before its end; restore it"):
+                list(log.read())
+            with pytest.raises(CampaignError, match="damaged"):
+                log.repair()
+            assert log.path.read_bytes() == bytes(content)
+
+
+def test_a_picture_that_looks_like_a_mark_is_no_pack(tmp_path):
+    log = Log(tmp_path / "queue.log")
+    log.append(b"one")
+    log.append(b"ncvw" * 30)
+    log.close()
+    log.path.write_bytes(log.path.read_bytes()[:-5])
+    assert list(log.read()) == [b"one"]
+    assert log.repair() == 16 + 115
+
+
+def test_no_log_is_an_empty_one(tmp_path):
+    log = Log(tmp_path / "queue.log")
+    assert list(log.read()) == []
+    assert log.repair() == 0
