@@ -73,7 +73,7 @@ def copies(coverage):
 
 def options_of(coverage):
     """Everything a coverage and its tap were set to, wherever it is kept; not what changes while measuring."""
-    changing = {"_ledger", "_recorder", "_tap", "_warned", "_identities", "_depth", "_recording", "_block", "_within"}
+    changing = {"_ledger", "_recorder", "_tap", "_warned", "_identities", "_depth", "_recording", "_handles", "_within"}
     changing |= {"_probe", "_experts", "_reader", "_provenance"}
     kept = {**vars(coverage), **{f"tap.{name}": value for name, value in vars(coverage._tap).items()}}
     return {name: value for name, value in kept.items() if name.removeprefix("tap.") not in changing}

@@ -408,7 +408,10 @@ class Coverage:
         lengths: Any = None,
         min_gain: float = 0.0,
     ) -> Tensor:
-        """Take inputs in order, each only if some criterion gains by it, judged on the state it meets.
+        """Observe inputs in order, each only if some criterion gains more than ``min_gain`` on the state it meets.
+
+        Inputs that a criterion excludes are counted, and admitted only if another one gains by them. If nothing is
+        admitted, nothing but these counts changes, and proposals made before stay good.
 
         Args:
             inputs: as for :meth:`update`, like the rest.
@@ -416,10 +419,11 @@ class Coverage:
             activations: see there.
             predictions: see there.
             lengths: see there.
-            min_gain: what the gain must exceed.
+            min_gain: what the gain must exceed; below 0, inputs that do not raise the value, or lower it, are
+                admitted as well.
 
         Returns:
-            Which inputs were taken, ``(batch,)``.
+            Which inputs were admitted, ``(batch,)``.
         """
         with self._first():
             batch = self._batch(inputs, labels, activations, predictions, lengths)
@@ -518,14 +522,16 @@ class Coverage:
             if snapshot.model is not self.model:
                 theirs = snapshot.origin.id or (None if snapshot.model is None else model_id(snapshot.model))
                 self._require_model(theirs, "the snapshot")
-        self._ledger.adopt(snapshot.states)
-        self._ledger.definitions = dict(snapshot.definitions)
-        self._ledger.seen = snapshot.seen.copy()
-        self._provenance.states = snapshot.origin
+        with self._ledger.turn:
+            self._ledger.adopt(snapshot.states)
+            self._ledger.definitions = dict(snapshot.definitions)
+            self._ledger.seen = snapshot.seen.copy()
+            self._provenance.states = snapshot.origin
 
     def reset(self) -> None:
         """Empty the coverage and keep the calibration."""
-        self._clear()
+        with self._ledger.turn:
+            self._clear()
         self._warned.clear()
 
     def merge(self, other: Coverage, *, overlap: str = "refuse") -> None:

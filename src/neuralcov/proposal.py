@@ -29,6 +29,9 @@ class Proposal:
     def commit(self, keep: Any = None) -> None:
         """Observe the kept inputs one by one, in order; all by default.
 
+        Refused once the coverage has changed. An ``admit`` that admitted nothing is no change: it may have counted
+        excluded inputs, on which no gain depends.
+
         Args:
             keep: a mask over the inputs or their indices.
         """

@@ -8,6 +8,8 @@ import torch
 import neuralcov as nc
 from neuralcov.core.slots import Ticks
 from neuralcov.testing import check_criterion
+from neuralcov.testing.cases import Case, random_batch
+from neuralcov.testing.keeping import law_donating_writes_to_nothing_else
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +69,54 @@ class _PromisesTooMuch(nc.NLC):
         return frozenset({"split-free"})
 
 
+# Without an underscore, so that a file that holds one can be loaded and all laws are reached.
+
+
+_starts = {}
+
+
+@dataclass(frozen=True, eq=False)
+class KeepsItsStart(nc.NC):
+    def init(self, layout):
+        return _starts.setdefault(tuple(layout.widths.values()), super().init(layout))
+
+
+@dataclass(frozen=True, eq=False)
+class WritesToTheBatch(nc.NC):
+    def observe(self, state, batch, *, donate=False):
+        after = super().observe(state, batch, donate=donate)
+        if donate:
+            batch.layers["layer0"].mul_(2)
+        return after
+
+
+@dataclass(frozen=True, eq=False)
+class AdmitsWhatIsExcluded(nc.NC):
+    def admit(self, state, batch, *, min_gain=0.0):
+        if min_gain >= 0:
+            return super().admit(state, batch, min_gain=min_gain)
+        return torch.ones(batch.size, dtype=torch.bool), self.observe(state, batch)
+
+
+@dataclass(frozen=True, eq=False)
+class ReadsALimitBelowZeroAsZero(nc.NC):
+    def admit(self, state, batch, *, min_gain=0.0):
+        return super().admit(state, batch, min_gain=max(min_gain, 0.0))
+
+
+@dataclass(frozen=True, eq=False)
+class CountsNothingExcluded(nc.NC):
+    def admit(self, state, batch, *, min_gain=0.0):
+        admitted, after = super().admit(state, batch, min_gain=min_gain)
+        return admitted, replace(after, counts=torch.cat([after.counts[:1], state.counts[1:]]))
+
+
+@dataclass(frozen=True, eq=False)
+class KnowsNoExclusions(nc.NLC):
+    def exclusions(self, batch):
+        return torch.zeros(batch.size, dtype=torch.int64)
+
+
 @pytest.mark.parametrize(
     ("criterion", "complaint"),
     [
@@ -77,8 +127,19 @@ class _PromisesTooMuch(nc.NLC):
         (_MergesBadly(0.5), "merg"),
         (_CountsNan(0.5), "not finite"),
         (_PromisesTooMuch(), "in batches of"),
+        (WritesToTheBatch(0.5), "changed the batch|donated observations"),
+        (AdmitsWhatIsExcluded(0.5), "admitted"),
+        (ReadsALimitBelowZeroAsZero(0.5), "admitted"),
+        (CountsNothingExcluded(0.5), "admitting counts"),
+        (KnowsNoExclusions(), "admit|excluded as"),
     ],
 )
 def test_broken_criteria_are_caught(criterion, complaint):
     with pytest.raises(AssertionError, match=complaint):
         check_criterion(criterion, examples=15)
+
+
+def test_an_empty_state_that_is_given_out_twice_is_caught():
+    batch = random_batch(torch.Generator().manual_seed(0), [4, 3], 6, "smooth")
+    with pytest.raises(AssertionError, match="changed what init gives"):
+        law_donating_writes_to_nothing_else(Case(KeepsItsStart(0.5), batch, batch, batch))

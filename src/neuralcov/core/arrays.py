@@ -40,11 +40,12 @@ def as_activations(
         raise InputError(
             f"activations of type {type(source).__name__}: expected a mapping of layer to (batch, neurons)"
         )
-    return replace(
+    batch = replace(
         batch,
         labels=batch.labels if labels is None else _as_classes("labels", labels, batch),
         predictions=batch.predictions if predictions is None else _as_classes("predictions", predictions, batch),
     )
+    return with_ordinary_tensors(batch)
 
 
 def arranged(batch: Activations, layout: Layout) -> Activations:
@@ -57,7 +58,6 @@ def arranged(batch: Activations, layout: Layout) -> Activations:
         widths = {name: widths[name] for name in layout.widths}
     layout.require_same(Layout(widths, batch.device), "the batch")
     _check_relevance(batch)
-    batch = with_ordinary_tensors(batch)
     if list(batch.layers) == list(layout):
         return batch
     return replace(batch, layers={name: batch.layers[name] for name in layout})

@@ -16,6 +16,9 @@ from neuralcov.core.sizes import blocks
 
 _WORD_BYTES = 4
 _ROWS_AT_ONCE = 4096
+# Those of the shapes met last, since making them takes longer than using them.
+_FACTORS: dict[tuple[tuple[int, ...], torch.device], Tensor] = {}
+_MOST_FACTORS = 64
 
 
 def content_keys(parts: Sequence[Shaped[Tensor, "batch ..."]]) -> Int[Tensor, "batch 2"]:
@@ -71,14 +74,22 @@ def _words(part: Tensor) -> Int[Tensor, "batch words"]:
     return rows.view(torch.int32)
 
 
-@lru_cache(maxsize=64)
 def _factors(lengths: tuple[int, ...], device: torch.device) -> Int[Tensor, "2 words"]:
-    """Two odd words for each place of parts that are so long."""
+    """Return two random odd words for each place of parts that are so long."""
+    known = _FACTORS.get((lengths, device))
+    if known is not None:
+        return known
     parts = []
     for number, words in enumerate(lengths):
         places = torch.arange(1, 2 * words + 1, device=device).reshape(words, 2)
         parts.append(mixed((places + (number << 48)) * STEP) | 1)
-    return torch.cat(parts).T.contiguous()
+    factors = torch.cat(parts).T.contiguous()
+    # Within a CUDA graph that is being recorded they exist once it is replayed, and for it alone.
+    if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+        while len(_FACTORS) >= _MOST_FACTORS:
+            _FACTORS.pop(next(iter(_FACTORS)))
+        _FACTORS[lengths, device] = factors
+    return factors
 
 
 @lru_cache(maxsize=64)

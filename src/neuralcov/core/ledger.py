@@ -131,7 +131,6 @@ class Ledger:
         twin.adopt(self.share())
         return twin
 
-    @in_turn
     def advance(self, holdings: Holdings | None, *, changed: bool = True) -> None:
         """Replace the states: the one place where that happens.
 

@@ -94,6 +94,8 @@ class Members:
         Lengths are those of packed sequences, numbers that come one per input, and tokens counted by masks. Waits for
         the device if there are any.
         """
+        if isinstance(self.inputs, Tensor):
+            return None
         for leaf in _leaves(self.inputs):
             lengths = self._lengths(leaf)
             if lengths is not None and len(set(lengths)) > 1:

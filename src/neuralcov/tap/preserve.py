@@ -60,15 +60,11 @@ class Block:
 @contextmanager
 def preserved(model: nn.Module, mode: str) -> Iterator[Block]:
     """Within: eval mode (unless ``mode="keep"``), everything run as modules. Afterwards: as before."""
-    with _registry:
-        block = _enter(model, mode)
+    block = enter(model, mode)
     try:
-        if mode == "eval":
-            model.eval()
         yield block
     finally:
-        with _registry:
-            _leave(block)
+        leave(block)
 
 
 def join(block: Block) -> None:
@@ -95,27 +91,32 @@ def _may_nest(mode: str, others: list[Block]) -> bool:
     return True
 
 
-def _enter(model: nn.Module, mode: str) -> Block:
-    modules = list(model.modules())
-    others = _around(modules)
-    nested = _may_nest(mode, others)
-    # What another block holds is not as it was before: go by what that block remembers.
-    held = {} if nested else {module: block for block in others for module in block.training}
-    block = Block(
-        mode,
-        get_ident(),
-        nested,
-        {module: held[module].training[module] if module in held else module.training for module in modules},
-        {m: held[m].buffers[m] if m in held else _copied_buffers(m) for m in modules if m._buffers},
-    )
-    if not _open:
-        # The fused transformer encoder bypasses its submodules.
-        _process.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
-        torch.backends.mha.set_fastpath_enabled(False)
-        if "torch._dynamo" in sys.modules:
-            # Submodules may be compiled on their own; run them as the modules they are.
-            _process.enter_context(torch.compiler.set_stance("force_eager"))
-    _open.append(block)
+def enter(model: nn.Module, mode: str) -> Block:
+    """Begin what :func:`preserved` does; whoever calls this must :func:`leave` the block, come what may."""
+    with _registry:
+        training = {module: module.training for module in model.modules()}
+        others = _around(training) if _open else []
+        nested = _may_nest(mode, others)
+        buffers = {module: _copied_buffers(module) for module in training if module._buffers}
+        for other in () if nested else others:
+            # What another block holds is not as it was before: go by what that block remembers.
+            training |= {module: flag for module, flag in other.training.items() if module in training}
+            buffers |= {module: copies for module, copies in other.buffers.items() if module in training}
+        if not _open:
+            # The fused transformer encoder bypasses its submodules.
+            _process.callback(torch.backends.mha.set_fastpath_enabled, torch.backends.mha.get_fastpath_enabled())
+            torch.backends.mha.set_fastpath_enabled(False)
+            if "torch._dynamo" in sys.modules:
+                # Submodules may be compiled on their own; run them as the modules they are.
+                _process.enter_context(torch.compiler.set_stance("force_eager"))
+        block = Block(mode, get_ident(), nested, training, buffers)
+        _open.append(block)
+    try:
+        if mode == "eval":
+            model.eval()
+    except BaseException:
+        leave(block)
+        raise
     return block
 
 
@@ -136,15 +137,19 @@ def random_state_kept(model: nn.Module) -> Iterator[None]:
             torch.mps.set_rng_state(on_mps)
 
 
-def _leave(block: Block) -> None:
-    _open.remove(block)
-    if not _open:
-        _process.close()
-    held = set() if block.nested else {module for other in _open for module in other.training}
-    for module, flag in block.training.items():
-        if module not in held:
-            module.training = flag
-            _restore_buffers(module, block.buffers.get(module, []))
+def leave(block: Block) -> None:
+    """Put back what no other block holds."""
+    with _registry:
+        _open.remove(block)
+        if not _open:
+            _process.close()
+        held = {module for other in _open for module in other.training} if _open and not block.nested else ()
+        for module, flag in block.training.items():
+            if module not in held:
+                module.training = flag
+        for module, copies in block.buffers.items():
+            if module not in held:
+                _restore_buffers(module, copies)
 
 
 def _copied_buffers(module: nn.Module) -> list[tuple[str, Tensor, Tensor]]:

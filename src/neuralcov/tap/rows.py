@@ -132,6 +132,9 @@ def find_order(larger: Note | None, smaller: Note | None, sizes: tuple[int, int]
     fitting = [order for order, named in spots.items() if _fits(*pair, named, larger.noise)]
     if not fitting:
         return "its rows are in no known order"
+    if len(fitting) > 1:
+        # Rows that differ by little more than rounding may still tell.
+        fitting = [order for order in fitting if _fits(*pair, spots[order], larger.noise / 8)] or fitting
     return RowOrder(axis, fitting[0] if len(fitting) == 1 else UNDECIDED, per_input)
 
 
@@ -274,8 +277,10 @@ def _noise(tensor: Tensor) -> float:
     if not tensor.is_floating_point():
         return 0.0
     unit = torch.finfo(tensor.dtype).eps
+    if unit > 1e-4:
+        return 8 * unit
     # A GPU may multiply float32 numbers as TF32, and in another way for another batch size.
-    return max(8 * unit, 1e-3) if tensor.device.type == "cuda" and unit > 1e-10 else 64 * unit
+    return 1e-3 if tensor.device.type == "cuda" and unit > 1e-10 else 64 * unit
 
 
 def _fits(larger: Tensor, smaller: Tensor, named: Int[Tensor, "rows"], noise: float) -> bool:

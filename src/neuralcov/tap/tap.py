@@ -6,7 +6,7 @@ import copy
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from threading import get_ident
@@ -15,9 +15,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
+from torch.utils.hooks import RemovableHandle
 
 from neuralcov.core.activations import Activations, home_of
 from neuralcov.core.errors import InputError, LayerError
+from neuralcov.core.guards import with_ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.ledger import Finding
 from neuralcov.tap.absent import fill_absent, module_name, never_fired, with_silent_modules
@@ -28,7 +30,7 @@ from neuralcov.tap.known_rows import KnownRows
 from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, Watched
 from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.predict import OutputRange, checked_classes, predicted_classes, scores_of
-from neuralcov.tap.preserve import Block, join, original_module, preserved, random_state_kept, turn_of
+from neuralcov.tap.preserve import Block, enter, join, leave, original_module, preserved, random_state_kept, turn_of
 from neuralcov.tap.probe import Probe
 from neuralcov.tap.recording import Recording, RowReader
 from neuralcov.tap.reduce import to_neurons
@@ -80,7 +82,7 @@ class Tap:
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
         self._by_choice = layers is not None
-        self._declared = {name: declared_width(module) for name, module in self.chosen.items()}
+        self._widths_checked = False
         self._shards: Shards | None = None
         self._looked_for_shards = False
         self._cells = [name for name, module in self.chosen.items() if kind_of(module).cell]
@@ -100,7 +102,7 @@ class Tap:
         self._ran = False
         self._turn = turn_of(self.model)
         self._depth = 0
-        self._block = ExitStack()
+        self._handles: list[RemovableHandle] = []
         self._within: Block | None = None
         self._recording: Recording | None = None
 
@@ -111,7 +113,7 @@ class Tap:
         twin._experts = ExpertRows(self.model, self.chosen)
         twin._probe = self._probe.fork(twin._noted, twin._experts)
         twin._reader = RowReader(twin._probe, twin._neurons)
-        twin._depth, twin._block, twin._within, twin._recording = 0, ExitStack(), None, None
+        twin._depth, twin._handles, twin._within, twin._recording = 0, [], None, None
         return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -145,7 +147,7 @@ class Tap:
 
     def unmeasured(self, layers: Collection[str] | None = None) -> Unmeasured:
         """Count the parameters that belong to none of these layers; by default to none of the chosen modules."""
-        names = self.chosen if layers is None else {_CALL.sub("", layer) for layer in layers}
+        names = self.chosen if layers is None else {*layers, *(_CALL.sub("", layer) for layer in layers)}
         measured = [module for name, module in self.chosen.items() if name in names]
         return unmeasured(self.model, measured, by_choice=self._by_choice)
 
@@ -190,34 +192,39 @@ class Tap:
                 self._depth -= 1
                 last = not self._depth
                 if last:
-                    self._within = None
-                    self._block.close()
+                    self._end()
         if last:
             self._require_fired()
 
     def _begin(self) -> None:
         self._ran = False
-        with ExitStack() as stack:
-            self._within = stack.enter_context(preserved(self.model, self._mode))
-            if not self._looked_for_shards:
-                self._shards, self._looked_for_shards = Shards.among(self.chosen), True
+        if not self._looked_for_shards:
+            self._shards, self._looked_for_shards = Shards.among(self.chosen), True
+        spread = self._shards.modules if self._shards is not None else ()
+        self._within, self._handles = enter(self.model, self._mode), []
+        try:
             for name, module in self.chosen.items():
                 taker = self._watched.layers.get(name)
                 hook = partial(self._hook, name, kind_of(module), taker)
-                first = self._shards is not None and name in self._shards.modules
                 # Scripted modules refuse hooks by their own method, but fire them where Python calls them.
-                handle = nn.Module.register_forward_hook(module, hook, prepend=first, with_kwargs=taker is not None)
-                stack.callback(handle.remove)
-            for handle in self._experts.hooks():
-                stack.callback(handle.remove)
-            for module, taker in self._watched.around:
-                enter, leave = partial(self._enter, taker), self._leave
-                for handle in (
-                    nn.Module.register_forward_pre_hook(module, enter, with_kwargs=True),
-                    nn.Module.register_forward_hook(module, leave, always_call=True),
-                ):
-                    stack.callback(handle.remove)
-            self._block = stack.pop_all()
+                self._handles.append(
+                    nn.Module.register_forward_hook(module, hook, prepend=name in spread, with_kwargs=taker is not None)
+                )
+            self._handles += self._experts.hooks()
+            for module, around in self._watched.around:
+                before = partial(self._enter, around)
+                self._handles.append(nn.Module.register_forward_pre_hook(module, before, with_kwargs=True))
+                self._handles.append(nn.Module.register_forward_hook(module, self._leave, always_call=True))
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        block, self._within, self._handles = self._within, None, []
+        if block is not None:
+            leave(block)
 
     def run(
         self, batch: Batch, *, lengths: Any = None, predictions: bool = False, relevance: bool = False
@@ -246,7 +253,9 @@ class Tap:
         # Relevance is handed back by autograd, which tensors of inference mode take no part in.
         grad_mode = torch.inference_mode(False) if relevance else nullcontext()
         with self._turn, grad_mode:
-            with self.open(), torch.no_grad():
+            # A block that this thread alone has open needs no joining.
+            alone = self._within is not None and self._within.thread == recording.thread
+            with nullcontext() if alone else self.open(), torch.no_grad():
                 recording.probed = self._probe.prepare(members, self._layers)
                 self._recording = recording
                 try:
@@ -274,6 +283,8 @@ class Tap:
             present=recording.present,
             keys=None if keys is None else keys.to(home_of(home), non_blocking=True),
         )
+        if torch.is_inference_mode_enabled() or (batch.labels is not None and batch.labels.is_inference()):
+            activations = with_ordinary_tensors(activations)
         return activations, output
 
     def probe(self, batch: Batch) -> None:
@@ -390,14 +401,13 @@ class Tap:
         self, size: int, layer: str, kind: Kind, output: Tensor, masks: LayerMasks | None, order: RowOrder
     ) -> Tensor:
         """Reduce an output to neurons, of the whole layer where it is spread over ranks."""
-        name = module_name(layer)
+        if self._shards is None:
+            return to_neurons(output, size, kind, layer, masks, order=order)
 
         def reduce(part: Tensor) -> Tensor:
             return to_neurons(part, size, kind, layer, masks, order=order)
 
-        if self._shards is None:
-            return require_whole(layer, reduce(output), self._declared[name])
-        return self._shards.neurons(layer, self.chosen[name], kind, output, size, reduce)
+        return self._shards.neurons(layer, self.chosen[module_name(layer)], kind, output, size, reduce)
 
     def _record_steps(
         self, recording: Recording, layer: str, kind: Kind, output: Any, masks: LayerMasks | None
@@ -441,6 +451,12 @@ class Tap:
         left_out = self.known_rows.left_out
         if not recording.layers:
             raise never_fired([name for name in self.chosen if name not in left_out])
+        if not self._widths_checked:
+            # Once: a layer whose width changes later does not fit the layout.
+            for name, module in self.chosen.items():
+                if name in recording.layers:
+                    require_whole(name, recording.layers[name], declared_width(module))
+            self._widths_checked = True
         order = list(recording.layers)
         for name in self._cells:
             if name in recording.layers:

@@ -1,4 +1,4 @@
-"""The law of kept states: whatever a coverage does next, snapshots, copies and merged coverages stay as they were."""
+"""The laws of kept states: whatever a coverage does next, snapshots, copies and merged coverages stay as they were."""
 
 from __future__ import annotations
 
@@ -13,13 +13,26 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import State
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.testing.cases import Case, with_not_finite
-from neuralcov.testing.compare import copied, same, unchanged
+from neuralcov.testing.compare import copied, equal_bits, same, unchanged
 
 # A coverage comes after testing in the order of imports, and so is imported where it is needed.
 AnyCoverage = Any
 Action = Callable[[AnyCoverage, Case], None]
 Keeper = Callable[[AnyCoverage, Case], Callable[[], AnyCoverage]]
-_PAIRS = 8
+_PAIRS = 5
+
+
+def law_donating_writes_to_nothing_else(case: Case) -> None:
+    """A donated observation writes neither to the batch nor to another empty state."""
+    criterion, batch = case.criterion, case.suite
+    before = {name: outputs.clone() for name, outputs in batch.layers.items()}
+    state = criterion.init(batch.layout)
+    empty = copied(state)
+    for _ in range(2):
+        state = criterion.observe(state, batch, donate=True)
+    unchanged(criterion.init(batch.layout), empty, "a donated observation changed what init gives")
+    for name, outputs in before.items():
+        assert equal_bits(batch.layers[name], outputs), f"a donated observation changed the batch ({name})"
 
 
 def law_kept_states_stay(case: Case) -> None:
