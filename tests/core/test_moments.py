@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuralcov.core.activations import Stack
+from neuralcov.core.folds import leaving_out
 from neuralcov.core.moments import Moments
 
 
@@ -31,12 +32,10 @@ def test_absorbing_and_merging_equal_numpy(seed, sizes):
         merged = merged.merge(of(part))
     assert_equal(absorbed, rows)
     assert_equal(merged, rows)
-    rest = merged.without(of(parts[0]))
-    if len(parts) > 1:
-        assert_equal(rest, torch.cat(parts[1:]))
-    else:
-        assert not rest.count.any()
-        assert not rest.scatter.any()
+    left_out = [part[0] for part in leaving_out(tuple((of(part),) for part in parts))]
+    assert len(left_out) == (len(parts) if len(parts) > 1 else 0)
+    for index, rest in enumerate(left_out):
+        assert_equal(rest, torch.cat([part for i, part in enumerate(parts) if i != index]))
 
 
 def test_rows_that_do_not_count():

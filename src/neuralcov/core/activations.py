@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import torch
 from torch import Tensor
 
-from neuralcov.core.digests import content_keys
+from neuralcov.core.digests import content_keys, folds
 from neuralcov.core.layout import Layout, group_by_width
 from neuralcov.core.shapes import Bool, Float, Int
 
@@ -136,6 +136,10 @@ class Activations:
             return self.keys
         layers = self.layers.values()
         return self.memo("content keys", lambda: activation_keys([outputs.to(self.device) for outputs in layers]))
+
+    def folds(self, count: int) -> Int[Tensor, "batch"]:
+        """Deal the inputs to ``count`` folds by their content keys, whatever batch they come in."""
+        return self.memo(("folds", count), lambda: folds(self.content_keys.to(self.device), count))
 
     @classmethod
     def cat(cls, batches: Sequence[Activations]) -> Activations:

@@ -150,7 +150,10 @@ class Criterion(ABC, Generic[StateT]):
 
     @property
     def learns(self) -> frozenset[str]:
-        """The accumulators calibration must fill: ``ranges``, ``moments``, ``sample``, ``traces``, ``paths(alpha)``."""
+        """The accumulators calibration must fill.
+
+        ``ranges``, ``moments``, ``sample``, ``traces``, ``paths(alpha)``, ``folds(count)``.
+        """
         return frozenset()
 
     @property
@@ -260,6 +263,10 @@ class Criterion(ABC, Generic[StateT]):
     def remarks(self, state: StateT) -> tuple[str, ...]:
         """Sentences a person should read beside the value. May wait for the device."""
         return ()
+
+    def undefined(self, state: StateT) -> str:
+        """Say why the value is not a number, for the error that is raised in its place. May wait for the device."""
+        return "the state holds numbers that are not finite"
 
     def portable(self) -> Any:
         """The part of ``fitted`` that state files hold, so that a loaded file goes on by itself."""

@@ -44,6 +44,13 @@ def content_keys(parts: Sequence[Shaped[Tensor, "batch ..."]]) -> Int[Tensor, "b
     return mixed(total + STEP)
 
 
+def folds(keys: Int[Tensor, "batch 2"], count: int) -> Int[Tensor, "batch"]:
+    """Deal inputs to folds: the first word of the content key, read as an unsigned number, modulo ``count``."""
+    word = keys[:, 0]
+    # A word whose sign bit is set stands for 2⁶⁴ more than its signed value.
+    return (torch.remainder(word, count) + (word < 0) * (2**64 % count)) % count
+
+
 def _keys_on_host(parts: Sequence[Tensor]) -> np.ndarray:
     """The same by NumPy, which has whole numbers multiplied several times faster on a CPU."""
     cut = [_words(part).numpy() for part in parts]
@@ -59,7 +66,7 @@ def _words(part: Tensor) -> Int[Tensor, "batch words"]:
         part = torch.view_as_real(part)
     rows = part.detach().contiguous()
     rows = rows.flatten(1) if rows.dim() > 1 else rows[:, None]
-    if rows.shape[1] == 0:
+    if rows.numel() == 0:
         return torch.zeros(len(part), 1, dtype=torch.int32, device=part.device)
     if rows.element_size() % _WORD_BYTES:
         rows = rows.view(torch.uint8)

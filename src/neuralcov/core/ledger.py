@@ -244,8 +244,13 @@ class Ledger:
                 if criterion.learns:
                     criterion.require_fitted()
             return dict.fromkeys(self.names, 0.0)
-        numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)])
-        return dict(zip(self.names, numbers.tolist(), strict=True))
+        numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)]).tolist()
+        for number, criterion, state in zip(numbers, self.criteria, self.states, strict=True):
+            if math.isnan(number):
+                raise InputError(
+                    f"{criterion.name} has no value: {criterion.undefined(state)}; restore a snapshot or measure again"
+                )
+        return dict(zip(self.names, numbers, strict=True))
 
     @in_turn
     def beside(self) -> dict[str, dict[str, float]]:

@@ -65,21 +65,6 @@ class Moments(Record, name="moments"):
         scatter = self.scatter + other.scatter + weight * between
         return Moments(count, self.mean + share * apart, scatter)
 
-    def without(self, part: Moments) -> Moments:
-        """Moments of the inputs that are not in ``part``, which must be among these."""
-        count = self.count - part.count
-        share = (part.count / count.clamp(min=1))[:, None]
-        apart = self.mean - part.mean
-        # Merging would add n_rest·n_part/n · (μ_rest − μ_part)², and μ_rest − μ_part = n/n_rest · apart.
-        weight = (self.count[:, None] * share)[:, :, None]
-        scatter = self.scatter - part.scatter - weight * apart[:, :, None] * apart[:, None, :]
-        some = count > 0
-        return Moments(
-            count,
-            torch.where(some[:, None], self.mean + share * apart, 0.0),
-            torch.where(some[:, None, None], scatter, 0.0),
-        )
-
     def choose(self, other: Moments, where: Bool[Tensor, "layers"]) -> Moments:
         """This one's layers where ``where`` holds, the other's elsewhere."""
         return Moments(

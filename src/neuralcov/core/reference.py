@@ -15,6 +15,7 @@ from neuralcov.core.container import StoredTensor
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.digests import tensor_digest
 from neuralcov.core.errors import CalibrationError
+from neuralcov.core.folds import Folds
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.moments import Moments, absorb_all, empty_moments
@@ -26,7 +27,9 @@ from neuralcov.core.sample import Sample
 from neuralcov.core.templates import require_form
 from neuralcov.core.traces import Traces
 
-ACCUMULATORS = ("ranges", "moments", "sample", "traces", "paths")
+ACCUMULATORS = ("ranges", "moments", "sample", "traces", "paths", "folds")
+# Kinds of which there may be several, each with arguments of its own in its name.
+_SEVERAL = ("paths", "folds")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +37,9 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
     """The training data as criteria see it: only the accumulators that some criterion learns from.
 
     ``seen`` counts the inputs that take part, ``left_out`` those with NaN or infinite outputs. ``held_out`` are the
-    moments of training inputs kept apart, against which LVC's relative value is taken; ``None`` where none were.
+    moments of training inputs kept apart, against which LVC's relative value is taken, and ``held_out_sample`` some of
+    these inputs; ``None`` where none were. ``folds`` are those of the held-out inputs, or of the training inputs where
+    none were held out.
     """
 
     names: tuple[str, ...]
@@ -47,6 +52,8 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
     traces: Traces | None = None
     paths: tuple[Paths, ...] | None = None
     held_out: tuple[Moments, ...] | None = None
+    held_out_sample: Sample | None = None
+    folds: tuple[Folds, ...] | None = None
 
     @classmethod
     @ordinary_tensors
@@ -66,12 +73,13 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
             sample=Sample.empty(layout) if "sample" in learns else None,
             traces=_empty_traces(layout, criteria) if "traces" in learns else None,
             paths=tuple(Paths.empty(name, layout) for name in sorted(learns) if _kind(name) == "paths") or None,
+            folds=tuple(Folds.empty(name, layout) for name in sorted(learns) if _kind(name) == "folds") or None,
         )
 
     def find(self, name: str) -> Any:
         """The accumulator that a criterion ``learns`` by this name, or ``None``."""
-        if _kind(name) == "paths":
-            return next((paths for paths in self.paths or () if paths.name == name), None)
+        if _kind(name) in _SEVERAL:
+            return next((found for found in getattr(self, _kind(name)) or () if found.name == name), None)
         return getattr(self, name)
 
     def layout(self, device: torch.device | str = "cpu") -> Layout:
@@ -89,6 +97,7 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
             sample=None if self.sample is None else self.sample.observe(batch),
             traces=None if self.traces is None else self.traces.observe(batch),
             paths=None if self.paths is None else tuple(paths.observe(batch) for paths in self.paths),
+            folds=None if self.folds is None else tuple(folds.observe(batch) for folds in self.folds),
         )
 
     @ordinary_tensors
@@ -112,8 +121,18 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
     @ordinary_tensors
     def hold_out(self, batch: Activations) -> Reference:
         """The reference with a batch of held-out training inputs taken in."""
-        held_out = self.held_out or empty_moments(batch.layout)
-        return replace(self, held_out=absorb_all(held_out, batch, donate=True))
+        held_out, sample, folds = self.held_out, self.held_out_sample, self.folds
+        if held_out is None:
+            held_out = empty_moments(batch.layout)
+            sample = None if self.sample is None else Sample.empty(batch.layout)
+            # Folds of the training data serve only where nothing is held out.
+            folds = None if folds is None else tuple(Folds.empty(some.name, batch.layout) for some in folds)
+        return replace(
+            self,
+            held_out=absorb_all(held_out, batch, donate=True),
+            held_out_sample=None if sample is None else sample.observe(batch),
+            folds=None if folds is None else tuple(some.observe(batch) for some in folds),
+        )
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -129,19 +148,21 @@ class Reference(Record, name="calibration", free=["seen", "left_out"]):
         parts = {self._path(name): self.find(name) for name in _in_order(learns) if self.find(name) is not None}
         if "moments" in learns:
             parts["held_out"] = self.held_out
+        if "sample" in learns and self.held_out_sample is not None:
+            parts["held_out_sample"] = self.held_out_sample
         return identity_of({"names": self.names, "widths": self.widths, **parts}, self._digest)
 
     def old_identity(self, learns: Set[str]) -> str:
         """The SHA-256 that files of schema 1 tell a calibration by."""
-        parts = tuple(self.find(name) for name in _in_order(learns))
+        parts = tuple(self.find(name) for name in _in_order(learns) if _kind(name) != "folds")
         extra = self.held_out if "moments" in learns else None
         return old_fingerprint((self.names, self.widths, parts, extra))
 
     def _path(self, name: str) -> str:
-        if _kind(name) == name:
+        kind = _kind(name)
+        if kind not in _SEVERAL:
             return name
-        several = getattr(self, _kind(name))
-        return f"{_kind(name)}.{[part.name for part in several].index(name)}"
+        return f"{kind}.{[each.name for each in getattr(self, kind) or ()].index(name)}"
 
     def _digest(self, path: str, tensor: Tensor) -> str:
         if path not in self.digests:
@@ -167,7 +188,8 @@ def require_reference(structure: Any, layout: Layout, tensors: Mapping[str, Stor
     fields = structure["fields"]
     moments = empty_moments(layout)
     sample = map_tensors(lambda tensor: tensor[:0], Sample.empty(layout))
-    found = {"ranges": Ranges.empty(layout), "moments": moments, "sample": sample, "held_out": moments}
+    found: dict[str, Any] = {"ranges": Ranges.empty(layout), "moments": moments, "sample": sample}
+    found |= {"held_out": moments, "held_out_sample": sample}
     bare = Reference(tuple(layout), tuple(layout.widths.values()))
     forms: dict[str, tuple[Any, Any]] = {name: (form, form) for name, form in found.items()}
     if _there(fields, "traces"):
@@ -178,6 +200,10 @@ def require_reference(structure: Any, layout: Layout, tensors: Mapping[str, Stor
         names = [item["fields"]["name"]["value"] for item in fields["paths"]]
         form = tuple(Paths.empty(name, layout) for name in names)
         forms["paths"] = form, tuple(replace(paths, parts=()) for paths in form)
+    if _there(fields, "folds"):
+        counts = [len(item["fields"]["moments"]) for item in fields["folds"]]
+        folds = tuple(Folds((moments,) * count) for count in counts)
+        forms["folds"] = folds, folds
     for name, (form, empty) in forms.items():
         if _there(fields, name):
             require_form(fields[name], form, empty, tensors, f"{place}.{name}")

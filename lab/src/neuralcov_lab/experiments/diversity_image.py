@@ -264,4 +264,4 @@ def _exactly(copies: NoisyCopies, counts: list[int]) -> Iterator[tuple[torch.Ten
 
 def _unit(panel: Panel) -> float:
     """What LVC's relative value divides by."""
-    return next(float(c.fitted.unit) for c in panel.criteria if type(c).__name__ == "LVC")
+    return next(float(c.fitted.reference_volume) for c in panel.criteria if type(c).__name__ == "LVC")

@@ -1,0 +1,5 @@
+"""LVC, layer volume coverage."""
+
+from neuralcov.criteria.lvc.lvc import LVC
+
+__all__ = ["LVC"]

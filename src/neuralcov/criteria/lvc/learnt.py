@@ -1,0 +1,141 @@
+"""What LVC learns from training data: covariances, how long ordinary inputs are, and volumes to be relative to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.errors import CalibrationError
+from neuralcov.core.layout import in_execution_order
+from neuralcov.core.moments import Moments
+from neuralcov.core.records import Record
+from neuralcov.core.reference import Reference
+from neuralcov.core.sample import Sample
+from neuralcov.core.shapes import Float, Int
+from neuralcov.core.volume import TrainingCovariance
+from neuralcov.criteria.lvc.room import FAR
+from neuralcov.criteria.lvc.suites import Suites
+from neuralcov.criteria.lvc.whitened import Whitened, leaving_one_out
+
+# Fewer lengths than this do not show which one a training input in a thousand exceeds.
+_ENOUGH = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class LVCLearnt(Record, name="lvc-learnt"):
+    """What LVC learnt from training data.
+
+    ``limit`` is the length that few training inputs exceed, ``expected`` the share of fresh training inputs to expect
+    beyond it, NaN where unknown. ``reference_volumes`` are those of held-out training inputs, or of the training data
+    where none were held out, by group of layers.
+    """
+
+    names: tuple[str, ...]
+    training: tuple[TrainingCovariance, ...]
+    limit: Float[Tensor, ""]
+    expected: float
+    reference_volumes: tuple[Float[Tensor, "_"], ...]
+    seen: int
+    constant: tuple[str, ...]
+
+    @classmethod
+    def of(cls, name: str, ridge: float, groups: int, reference: Reference, *, relative: bool) -> LVCLearnt:
+        """Learn for the criterion called ``name``."""
+        assert reference.moments is not None
+        training = tuple(TrainingCovariance.of(moments, ridge) for moments in reference.moments)
+        failed = _named(reference, [t.failed for t in training])
+        if failed:
+            raise CalibrationError(
+                f"{name}: the covariance of the training data cannot be factorised in {', '.join(failed)}: "
+                "choose a larger ridge"
+            )
+        limit, expected = _limit(training, reference)
+        whole = _whitened(training, reference.held_out or reference.moments)
+        # Calibrations of schema 1 have no folds; theirs is the reference without correction.
+        folds = reference.find(f"folds({groups})") if groups > 1 else None
+        parts = (whole,) if folds is None else tuple(_whitened(training, part) for part in folds.moments)
+        volumes = Suites(parts).volumes
+        learnt = cls(
+            names=reference.names,
+            training=training,
+            limit=limit,
+            expected=expected,
+            reference_volumes=volumes,
+            seen=reference.seen,
+            constant=_named(reference, [~t.varies for t in training]),
+        )
+        if relative and reference.held_out is not None:
+            learnt._check_held_out(name, whole)
+        return learnt
+
+    @cached_property
+    def varying(self) -> Int[Tensor, ""]:
+        """How many layers the mean is over."""
+        return torch.cat([t.varies for t in self.training]).sum().clamp(min=1)
+
+    @cached_property
+    def reference_volume(self) -> Float[Tensor, ""]:
+        """Mean of the volumes of reference; 1 where nothing varied in training, so that nothing can be measured."""
+        mean = self.mean(self.reference_volumes)
+        return torch.where(mean > 0, mean, 1.0)
+
+    def mean(self, volumes: Sequence[Float[Tensor, "_"]]) -> Float[Tensor, ""]:
+        """Return the mean over the layers that vary in training; the others hold 0."""
+        return torch.cat(list(volumes)).sum() / self.varying
+
+    def _check_held_out(self, name: str, whole: tuple[Moments, ...]) -> None:
+        far = torch.cat([m.scatter.diagonal(dim1=1, dim2=2).sum(1) / m.width for m in whole]) > FAR**2
+        if bool(far.any()):
+            raise CalibrationError(
+                f"{name}: some held-out inputs lie over {FAR:g} times as far out as training inputs, so that nothing "
+                "can be relative to them; hold out inputs like the training data"
+            )
+        if not bool(self.mean(self.reference_volumes) > 0):
+            raise CalibrationError(
+                f"{name}: the held-out inputs span no volume, so that nothing can be relative to them; "
+                "hold out at least two different inputs with finite outputs"
+            )
+
+
+def _limit(training: tuple[TrainingCovariance, ...], reference: Reference) -> tuple[Float[Tensor, ""], float]:
+    """Return the length that a training input in a thousand exceeds, and the share to expect beyond it.
+
+    Taken from inputs that training covariances do not know: held-out ones if there are enough, else training inputs,
+    each measured against all others. With fewer than a thousand it is the largest of k lengths, which one more input
+    exceeds once in k + 1 times.
+    """
+    assert reference.moments is not None
+    assert reference.sample is not None
+    lengths = _lengths(training, reference.held_out_sample, None)
+    if len(lengths) < _ENOUGH:
+        lengths = _lengths(training, reference.sample, reference.moments)
+    count = len(lengths)
+    if not count:
+        return lengths.new_tensor(torch.inf), float("nan")
+    if count < _ENOUGH:
+        return lengths.amax(), 1 / (count + 1)
+    return lengths.kthvalue(-(-999 * count // 1000)).values, 0.001
+
+
+def _lengths(
+    training: tuple[TrainingCovariance, ...], sample: Sample | None, among: tuple[Moments, ...] | None
+) -> Float[Tensor, "_"]:
+    if sample is None:
+        return training[0].mean.new_zeros(0)
+    corrected = None if among is None else leaving_one_out(among)
+    inputs = Whitened.of(training, sample.stacks())
+    return inputs.lengths(corrected)[inputs.layers.expand(inputs.size) > 0]
+
+
+def _whitened(training: tuple[TrainingCovariance, ...], raw: tuple[Moments, ...]) -> tuple[Moments, ...]:
+    return tuple(t.moments(moments) for t, moments in zip(training, raw, strict=True))
+
+
+def _named(reference: Reference, layers: Sequence[Tensor]) -> tuple[str, ...]:
+    """Return the names of the layers for which a flag is set, by group."""
+    flags = in_execution_order(reference.widths, layers).tolist()
+    return tuple(name for name, flag in zip(reference.names, flags, strict=True) if flag)

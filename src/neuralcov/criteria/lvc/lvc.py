@@ -1,0 +1,306 @@
+"""LVC, layer volume coverage: the volume a suite spans in every layer, in units of the training data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from neuralcov.core import checks
+from neuralcov.core.activations import Activations, Stack
+from neuralcov.core.criterion import (
+    MERGE_EXACT,
+    ORDER_FREE,
+    SPLIT_FREE,
+    TAKEN,
+    UNPLACED,
+    Criterion,
+    no_counts,
+    not_finite,
+    resource,
+    widths_of,
+    with_excluded,
+)
+from neuralcov.core.devices import Glance
+from neuralcov.core.folds import among
+from neuralcov.core.layout import Layout, in_execution_order
+from neuralcov.core.moments import empty_moments, merge_all
+from neuralcov.core.reference import Reference
+from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.criteria.lvc import schema1
+from neuralcov.criteria.lvc.learnt import LVCLearnt
+from neuralcov.criteria.lvc.room import FAR, SLOTS, TOO_FAR, Room, kinds_of, places
+from neuralcov.criteria.lvc.suites import LVCState, Suites, suites_of
+from neuralcov.criteria.lvc.whitened import Whitened
+
+
+@dataclass(frozen=True, eq=False)
+class LVC(Criterion[LVCState]):
+    r"""Layer volume coverage, neuralcov's own.
+
+    .. math:: T = \Sigma_{train} + \text{ridge}\cdot\frac{\operatorname{tr}\Sigma_{train}}{m} I,\qquad
+              \text{LVC} = \operatorname*{mean}_l \frac{\log\det(T + \Sigma) - \log\det T}{m \ln 2}
+
+    in bits per neuron, with Σ the covariance of the suite (divided by n). 0 for at most one input. Layers
+    that were constant in training are left out of the mean. Not monotone: redundant inputs lower it.
+    Extreme inputs raise it, so the share of inputs farther out than training inputs stands beside the value: higher is
+    not more valid. Right to 1e-7 bits with inputs up to 1e5·√m from training data, to 1e-6 up to 1e8·√m; farther ones
+    are excluded, and of more than 64 beyond 1e5·√m in a layer none counts there.
+
+    Args:
+        relative: divide by the value of held-out training inputs (``calibrate(..., held_out=...)``), or of
+            the training data where none were held out; 1.0 reads "as spread as training".
+        groups: with 2 or more, inputs are dealt to as many folds by their content, the value is corrected
+            by the jackknife for the shortfall of small suites, and its standard error stands beside it, at
+            ``groups`` times the memory and cost.
+        ridge: regularisation, fixed at calibration.
+        refresh: how many inputs ``admit`` takes on one factorisation; 1, the default, judges each on the state it
+            meets. A limit on resources, no part of the criterion's identity.
+
+    Example:
+        >>> import torch, neuralcov as nc
+        >>> x = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
+        >>> cov = nc.Coverage.of_layers({"fc": 3}, [nc.LVC()])
+        >>> cov.calibrate(activations={"fc": x})
+        >>> cov.update(activations={"fc": x})
+        >>> round(cov.values()["LVC"], 3)
+        1.0
+    """
+
+    definition: ClassVar[int] = 2
+
+    relative: bool = field(default=False, kw_only=True)
+    groups: int = field(default=1, kw_only=True)
+    ridge: float = field(default=1e-4, kw_only=True)
+    refresh: int = resource(1)
+
+    def __post_init__(self) -> None:
+        checks.flag(self, "relative")
+        checks.whole_number(self, "groups", at_least=1)
+        checks.number(self, "ridge", at_least=1e-12)
+        checks.whole_number(self, "refresh", at_least=1)
+
+    @property
+    def learns(self) -> frozenset[str]:
+        """Covariances, a sample to see how long whitened inputs get, and folds where the reference is corrected."""
+        folds = {f"folds({self.groups})"} if self.relative and self.groups > 1 else set()
+        return frozenset({"moments", "sample"} | folds)
+
+    @property
+    def promises(self) -> frozenset[str]:
+        """Moments do not care for order, split or merging."""
+        return frozenset({ORDER_FREE, SPLIT_FREE, MERGE_EXACT})
+
+    @property
+    def unplaced(self) -> str:
+        """Why inputs are left out: beyond what float64 holds beside the others."""
+        return f"they lie over {TOO_FAR:g} times as far out as training inputs, so that float64 would lose the rest"
+
+    @property
+    def fixed_size(self) -> bool:
+        """Moments and rooms have one size; dealing inputs to folds has not been made to be recorded."""
+        return self.groups == 1
+
+    def calibrate(self, reference: Reference) -> Self:
+        """Factorise the training covariances, and learn the limit of ordinary lengths and the volumes of reference."""
+        learnt = LVCLearnt.of(self.name, self.ridge, self.groups, reference, relative=self.relative)
+        return replace(self, fitted=learnt)
+
+    def upgrade(self, fitted: Any, state: Any) -> tuple[Any, Any]:
+        """Whiten what files of schema 1 hold."""
+        return schema1.upgraded(fitted, state) if isinstance(state, schema1.OldState) else (fitted, state)
+
+    def init(self, layout: Layout) -> LVCState:
+        """No input in any fold."""
+        folds = tuple(empty_moments(layout) for _ in range(self.groups))
+        rooms = tuple(Room.empty(len(group), group.width, layout.device) for group in layout.groups)
+        beyond = torch.zeros((), dtype=torch.int64, device=layout.device)
+        return LVCState(no_counts(layout), widths_of(layout), folds, rooms, beyond)
+
+    def observe(self, state: LVCState, batch: Activations, *, donate: bool = False) -> LVCState:
+        """Take the batch into the folds its inputs belong to."""
+        whitened, counts = self._whitened(batch), state.counts + batch.tally
+        if not whitened.short:
+            excluded = (~whitened.measurable & batch.finite).sum()
+            counts[TAKEN] -= excluded
+            counts[UNPLACED] += excluded
+        return self._take(state, whitened, self._fold_of(batch), counts, donate=donate)
+
+    def _take(
+        self, state: LVCState, batch: Whitened, fold_of: Tensor | None, counts: Tensor, *, donate: bool
+    ) -> LVCState:
+        learnt: LVCLearnt = self.require_fitted()
+        beyond, ordinary, rooms = batch.lengths() > learnt.limit, batch.valid, state.rooms
+        if not batch.short:
+            beyond &= batch.measurable
+            valid = batch.counted & batch.measurable[:, None]
+            met = torch.cat([room.met for room in rooms], dim=1)
+            where = places(kinds_of(batch.squares, valid), valid, met)
+            ordinary = where.ordinary
+            folds = None if fold_of is None else fold_of[None]
+            parts = zip(batch.columns, rooms, batch.rows, strict=True)
+            rooms = tuple(where.columns(columns).filled(room, rows, folds) for columns, room, rows in parts)
+        stacks = [
+            _stack(rows, None if ordinary is None else ordinary[:, columns])
+            for columns, rows in zip(batch.columns, batch.rows, strict=True)
+        ]
+        moments = tuple(
+            tuple(
+                m.absorb(s if fold_of is None else among(s, fold_of == index), donate=donate)
+                for m, s in zip(part, stacks, strict=True)
+            )
+            for index, part in enumerate(state.folds)
+        )
+        return LVCState(counts, state.widths, moments, rooms, state.beyond + beyond.sum())
+
+    def merge(self, a: LVCState, b: LVCState) -> LVCState:
+        """Moments and long rows of both suites, fold by fold."""
+        folds = [list(merge_all(x, y)) for x, y in zip(a.folds, b.folds, strict=True)]
+        rooms = []
+        for group, (ours, theirs) in enumerate(zip(a.rooms, b.rooms, strict=True)):
+            where = places(*theirs.offered(), ours.met)
+            rooms.append(replace(where.filled(ours, theirs.rows, theirs.folds), met=ours.met + theirs.met))
+            if where.ordinary.device.type == "cpu" and not bool(where.ordinary.any()):
+                continue
+            # Stretched rows for which there is no slot any more.
+            for index, part in enumerate(folds):
+                mine = where.ordinary & theirs.folds.eq(index).T
+                part[group] = part[group].absorb(_stack(theirs.rows, mine))
+        whole = tuple(tuple(part) for part in folds)
+        return LVCState(a.counts + b.counts, a.widths, whole, tuple(rooms), a.beyond + b.beyond)
+
+    def value(self, state: LVCState) -> Float[Tensor, ""]:
+        """Mean volume of the layers, in bits per neuron or relative to held-out training inputs."""
+        learnt: LVCLearnt = self.require_fitted()
+        value = learnt.mean(suites_of(state).volumes)
+        return value / learnt.reference_volume if self.relative else value
+
+    def by_layer(self, state: LVCState) -> Float[Tensor, "layers"]:
+        """Volume of each layer, or its ratio to that layer's own reference; NaN for one constant in training."""
+        learnt: LVCLearnt = self.require_fitted()
+        volumes = suites_of(state).volumes
+        if self.relative:
+            volumes = tuple(v / r for v, r in zip(volumes, learnt.reference_volumes, strict=True))
+        shown = [torch.where(t.varies, v, torch.nan) for t, v in zip(learnt.training, volumes, strict=True)]
+        return in_execution_order(state.widths, shown)
+
+    def gain(self, state: LVCState, batch: Activations) -> Float[Tensor, "batch"]:
+        """Change of the value by each input alone, from one factorisation per layer and state."""
+        return self._gain(state, self._whitened(batch), self._fold_of(batch))
+
+    def _gain(self, state: LVCState, batch: Whitened, fold_of: Tensor | None) -> Float[Tensor, "batch"]:
+        learnt: LVCLearnt = self.require_fitted()
+        suites, count = suites_of(state), self.groups
+        full = [room.met[0] >= SLOTS for room in state.rooms]
+        glance = Glance(torch.cat(full).any())
+        changes = [suite.gain(rows) for suite, rows in zip(suites.whole, batch.rows, strict=True)]
+        if fold_of is not None:
+            changes = [count * change for change in changes]
+            for fold, left in enumerate(suites.left_out()):
+                apart = (fold_of != fold)[:, None].double() * ((count - 1) / count)
+                for change, suite, rows in zip(changes, left, batch.rows, strict=True):
+                    change -= apart * suite.gain(rows)
+        if not batch.short and not glance.surely_down():
+            # One far input too many, and none of them counts in this layer any more.
+            emptied = zip(Suites(state.folds, state.rooms, far=False).volumes, suites.volumes, strict=True)
+            for group, (fewer, now) in enumerate(emptied):
+                far = batch.squares[:, batch.columns[group]] > FAR**2
+                changes[group] = torch.where(far & full[group], fewer - now, changes[group])
+        change = torch.cat(changes, dim=1)
+        change = change if batch.valid is None else change.masked_fill(~batch.valid, 0)
+        total = change.sum(1) / learnt.varying
+        total = total if batch.short else total.masked_fill(~batch.measurable, 0)
+        return total / learnt.reference_volume if self.relative else total
+
+    def admit(
+        self, state: LVCState, batch: Activations, *, min_gain: float = 0.0
+    ) -> tuple[Bool[Tensor, "batch"], LVCState]:
+        """In order, inputs that gain; one factorisation serves ``refresh`` admissions."""
+        taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+        whitened, fold_of = self._whitened(batch), self._fold_of(batch)
+        exclusions = self.exclusions(batch)
+        start = 0
+        while start < batch.size:
+            rest, folds = whitened.take(slice(start, None)), None if fold_of is None else fold_of[start:]
+            gains = (self._gain(state, rest, folds) > min_gain) & (exclusions[start:] == TAKEN)
+            chosen = gains.nonzero()[:, 0][: self.refresh]
+            if len(chosen):
+                counts = state.counts.clone()
+                counts[TAKEN] += len(chosen)
+                own = None if folds is None else folds[chosen]
+                state = self._take(state, rest.take(chosen), own, counts, donate=False)
+                taken[start + chosen] = True
+            start = start + int(chosen[-1]) + 1 if len(chosen) == self.refresh else batch.size
+        return taken, with_excluded(state, exclusions)
+
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """Inputs that are not finite, and those too far out to be measured."""
+        return torch.where(self._whitened(batch).measurable, not_finite(batch), UNPLACED)
+
+    def beside(self, state: LVCState) -> Mapping[str, float]:
+        """Share of extreme inputs, what training inputs would show, and with folds the standard error."""
+        learnt: LVCLearnt = self.require_fitted()
+        figures = {"beyond": float(state.beyond) / max(1, int(state.counts[TAKEN]))}
+        if not math.isnan(learnt.expected):
+            figures["expected beyond"] = learnt.expected
+        if self.groups > 1:
+            left_out = torch.stack([learnt.mean(volumes) for volumes in suites_of(state).left_out_volumes])
+            spread = (left_out - left_out.mean()).square().sum() * (self.groups - 1) / self.groups
+            error = spread.sqrt() / (learnt.reference_volume if self.relative else 1.0)
+            figures["standard error"] = float(error)
+        return figures
+
+    def remarks(self, state: LVCState) -> tuple[str, ...]:
+        """Layers left out, far inputs that do not count, and suites or training data too small for the layers."""
+        learnt: LVCLearnt = self.require_fitted()
+        widest, taken = max(state.widths), int(state.counts[TAKEN])
+        said = []
+        if learnt.constant:
+            said.append(f"constant in training and left out: {', '.join(learnt.constant)}")
+        met = in_execution_order(state.widths, [room.met[0] for room in state.rooms]).tolist()
+        crowded = {name: far for name, far in zip(learnt.names, met, strict=True) if far > SLOTS}
+        if crowded:
+            said.append(
+                f"{max(crowded.values())} inputs lie over {FAR:g} times as far out as training inputs in "
+                f"{', '.join(crowded)}: more than {SLOTS}, so that none of them counts there"
+            )
+        if learnt.seen < 10 * widest:
+            said.append(f"calibrated on {learnt.seen} inputs, fewer than 10 times the widest layer ({widest} neurons)")
+        if 0 < taken < 2 * widest:
+            said.append(
+                f"{taken} inputs are fewer than twice the widest layer ({widest} neurons): "
+                "in such a layer the value falls short by 9 % or more; compare suites of equal size only"
+            )
+        elif 0 < taken < 10 * widest:
+            said.append(
+                f"{taken} inputs are fewer than 10 times the widest layer ({widest} neurons): "
+                "in such a layer the value falls short by 2 to 9 %; compare suites of equal size"
+            )
+        return tuple(said)
+
+    def undefined(self, state: LVCState) -> str:
+        """Name the layers in which a factorisation failed."""
+        learnt: LVCLearnt = self.require_fitted()
+        failed = in_execution_order(state.widths, suites_of(state).volumes).isnan().tolist()
+        named = ", ".join(name for name, fails in zip(learnt.names, failed, strict=True) if fails)
+        return f"the covariance of the inputs cannot be factorised in {named or 'any layer'}"
+
+    def _whitened(self, batch: Activations) -> Whitened:
+        """Whiten a batch once: what is judged is often taken in as well."""
+        learnt: LVCLearnt = self.require_fitted()
+        # What was learnt is kept with the result, so that its id stays its own.
+        kept = batch.memo(("whitened", id(learnt)), lambda: (learnt, Whitened.of(learnt.training, batch.stacks)))
+        return kept[1]
+
+    def _fold_of(self, batch: Activations) -> Int[Tensor, "batch"] | None:
+        return batch.folds(self.groups) if self.groups > 1 else None
+
+
+def _stack(rows: Float[Tensor, "layers batch width"], counted: Bool[Tensor, "batch layers"] | None) -> Stack:
+    """Return whitened rows as moments take them in."""
+    values = rows.transpose(0, 1)
+    return Stack(values if counted is None else values.masked_fill(~counted[:, :, None], 0), counted)
