@@ -316,7 +316,7 @@ def test_an_overlap_counts_twice_only_if_it_is_allowed():
         one.merge(other, overlap="allow")
         assert (one.inputs, [str(finding) for finding in one.findings()]) == (
             63,
-            ["inputs: 3 inputs, about, were in several of the suites that were merged"],
+            ["inputs: 3 inputs (an estimate) were in more than one of the suites merged"],
         )
     free = part(slice(0, 30), nc.NC(0.5))
     free.merge(part(slice(27, 60), nc.NC(0.5)))
@@ -424,6 +424,8 @@ def test_other_preprocessing_is_refused(tmp_path):
     one = measured(model, INPUTS[:30], preprocessing={"mean": 0.5, "std": 1})
     with pytest.raises(nc.NeuralcovError, match=r"preprocessing differs: mean 0.5 here, 0.48 there"):
         one.merge(measured(model, INPUTS[30:], preprocessing={"mean": 0.48, "std": 1}))
+    with pytest.raises(nc.NeuralcovError, match=r"preprocessing differs: mean 0.5 here, 0.48 there"):
+        one.restore(measured(model, INPUTS[30:], preprocessing={"mean": 0.48, "std": 1}).snapshot())
     with pytest.raises(nc.NeuralcovError, match="none was told there"):
         one.merge(measured(model, INPUTS[30:]))
     one.save(tmp_path / "x.ncov")

@@ -78,6 +78,7 @@ class Snapshot:
     seen: SeenInputs
     origin: Origin
     model: nn.Module | None
+    preprocessing: Any
 
 
 class Coverage:
@@ -473,7 +474,7 @@ class Coverage:
             said = f"{left_out} training inputs with NaN or infinite outputs were left out"
             found.append(Finding("calibration", said, left_out))
         if self._seen.shared:
-            twice = f"{self._seen.shared} inputs, about, were in several of the suites that were merged"
+            twice = f"{self._seen.shared} inputs (an estimate) were in more than one of the suites merged"
             found.append(Finding("inputs", twice, self._seen.shared))
         unmeasured = None if self.layout is None else self.unmeasured()
         if unmeasured is not None and unmeasured.noteworthy:
@@ -507,6 +508,7 @@ class Coverage:
                 self._seen.copy(),
                 self._provenance.states,
                 self.model,
+                self._provenance.preprocessing,
             )
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -522,6 +524,7 @@ class Coverage:
             if snapshot.model is not self.model:
                 theirs = snapshot.origin.id or (None if snapshot.model is None else model_id(snapshot.model))
                 self._require_model(theirs, "the snapshot")
+            require_same_preprocessing(self._provenance.preprocessing, snapshot.preprocessing)
         with self._ledger.turn:
             self._ledger.adopt(snapshot.states)
             self._ledger.definitions = dict(snapshot.definitions)

@@ -24,7 +24,7 @@ from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.ledger import AnyCriterion, States
 from neuralcov.core.old_identity import old_identity
-from neuralcov.core.old_names import with_declared_names
+from neuralcov.core.old_names import from_schema_1, with_declared_names
 from neuralcov.core.records import Record, flatten, stored_name, unflatten
 from neuralcov.core.reference import Reference, require_reference
 from neuralcov.core.seen import SKETCH_SIZE, KeyRule, Run, SeenInputs
@@ -141,7 +141,7 @@ def plain_keys(criteria: Sequence[AnyCriterion]) -> list[str]:
 def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
     """Read a state file, or the bytes of one."""
     with opened(source, STATE) as file, _damage_told(file):
-        header = file.header if file.schema > 1 else _from_schema_1(file.header)
+        header = file.header if file.schema > 1 else from_schema_1(file.header, Record.known)
         layout = Layout({str(name): width for name, width in header["layout"]}, device)
         entries = [_Entry.of(entry, file) for entry in header["criteria"]]
         for entry in entries:
@@ -333,28 +333,6 @@ def _damage_told(file: Container) -> Iterator[None]:
         raise file.error(str(error)) from error
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise file.error(f"the header is damaged ({error!r})") from error
-
-
-def _from_schema_1(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The header of schema 1 as schema 2 would have it: all definitions are the first, and nothing else is known."""
-    entries = [
-        {
-            "name": entry["class"],
-            "definition": 1,
-            "parameters": entry["parameters"],
-            "calibration": entry["calibration"],
-            "learnt": with_declared_names(entry["fitted"], Record.known),
-            "state": with_declared_names(entry["state"], Record.known),
-        }
-        for entry in header["criteria"]
-    ]
-    return {
-        "criteria": entries,
-        "layout": header["layout"],
-        "modules": header["modules"],
-        "inputs": None,
-        "provenance": {},
-    }
 
 
 def _thaw(value: Any) -> Any:

@@ -138,3 +138,17 @@ def test_a_campaign_goes_on(folder, name, tmp_path):
     on = build(tmp_path / name).resume(iterations=60, progress=False)
     assert on.iterations == 60
     assert torch.equal(on.inputs[: found.outputs], found.inputs)
+
+
+@pytest.mark.parametrize("name", ["kmnc", "lsc", "npc_structure", "npc_activation"])
+def test_what_is_learnt_anew_is_known_by_its_first_id(name):
+    """A campaign of schema 1 goes on with criteria that are calibrated on the same data today."""
+    folder = Path(__file__).parent / "schema-1"
+    then, data = expected(folder)["states"][name], batches(folder)
+    coverage = nc.Coverage.of_layers(subjects.WIDTHS, list(subjects.settings().values()))
+    coverage.calibrate(activations=data["training"], held_out=data["held_out"])
+    assert coverage.calibration_ids()[then["name"]] != then["calibration"]
+    assert coverage.has_calibration(then["name"], then["calibration"])
+    other = nc.Coverage.of_layers(subjects.WIDTHS, list(subjects.settings().values()))
+    other.calibrate(activations=data["held_out"])
+    assert not other.has_calibration(then["name"], then["calibration"])

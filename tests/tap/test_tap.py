@@ -301,7 +301,10 @@ def test_steps_that_a_cell_did_not_take_stand_where_they_would_have():
             coverage.update(x)
         coverages.append(coverage)
     assert coverages[0].values() == coverages[1].values()
-    coverages[0].merge(coverages[1])
+    other = nc.Coverage(model, [nc.SS()], steps=3)
+    other.update(torch.randn(9, 2, 2))
+    coverages[0].merge(other)
+    assert coverages[0].inputs == 27
 
 
 def test_several_inputs_keyword_inputs_and_mapping_outputs():

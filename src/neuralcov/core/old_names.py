@@ -1,11 +1,11 @@
-"""The names that records had in files of schema 1, where they stood by module path, and those they have now.
+"""Schema 1: the names that records had in its files, where they stood by module path, and those they have now.
 
 Files are never rewritten: this table stays as long as schema 1 is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from typing import Any
 
 SCHEMA_1 = {
@@ -50,3 +50,28 @@ def with_declared_names(structure: Any, known: Container[str]) -> Any:
     name = structure["record"]
     fields = {field: with_declared_names(part, known) for field, part in structure["fields"].items()}
     return {"record": name if name in known else SCHEMA_1.get(name, name), "fields": fields}
+
+
+def from_schema_1(header: Mapping[str, Any], known: Container[str]) -> dict[str, Any]:
+    """Return the header of a state file of schema 1 as schema 2 would have it.
+
+    All definitions are the first; the model, the inputs and the rest of the provenance are unknown.
+    """
+    entries = [
+        {
+            "name": entry["class"],
+            "definition": 1,
+            "parameters": entry["parameters"],
+            "calibration": entry["calibration"],
+            "learnt": with_declared_names(entry["fitted"], known),
+            "state": with_declared_names(entry["state"], known),
+        }
+        for entry in header["criteria"]
+    ]
+    return {
+        "criteria": entries,
+        "layout": header["layout"],
+        "modules": header["modules"],
+        "inputs": None,
+        "provenance": {},
+    }

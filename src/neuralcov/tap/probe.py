@@ -16,7 +16,7 @@ from neuralcov.tap.inputs import first_tensor
 from neuralcov.tap.kinds import Kind
 from neuralcov.tap.known_rows import KnownRows
 from neuralcov.tap.members import Members
-from neuralcov.tap.rows import Note, Rows, checked_owners, note
+from neuralcov.tap.rows import Note, Rows, checked_owners, note, own_rows
 
 Notes = dict[str, Note]
 # How often further inputs of one batch are asked while two orders fit.
@@ -69,10 +69,9 @@ class Probe:
         """Note in a run of the probe what a layer returned, unless somebody says whose its rows are."""
         tensor: Any = first_tensor(output)
         if tensor is not None and hasattr(tensor, "full_tensor"):
-            # Spread over ranks, all of which run the probe; where each has inputs of its own, these are its rows.
-            local = tensor.to_local()
-            own_inputs = tensor.shape[0] != size == local.shape[0]
-            tensor = output = local if own_inputs else tensor.full_tensor()
+            # Spread over ranks, all of which run the probe.
+            own = own_rows(tensor, size)
+            tensor = output = own if own is not tensor else tensor.full_tensor()
         if tensor is None or self.owners(layer, tensor, size) is not None:
             return
         noted = note(output, kind, size)

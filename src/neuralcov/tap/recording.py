@@ -15,7 +15,7 @@ from neuralcov.tap.kinds import Kind, feature_axis
 from neuralcov.tap.masks import LayerMasks, Masks
 from neuralcov.tap.members import Members
 from neuralcov.tap.probe import Probe, capturing
-from neuralcov.tap.rows import Note, RowOrder, by_owner, order_by_shape
+from neuralcov.tap.rows import Note, RowOrder, by_owner, order_by_shape, own_rows
 from neuralcov.tap.tape import Tape
 
 Reduce: TypeAlias = "Callable[[int, str, Kind, Tensor, LayerMasks | None, RowOrder], Tensor]"
@@ -74,9 +74,10 @@ class RowReader:
             recording.owned[layer] = owners
             recording.layers[layer], recording.present[layer] = by_owner(output, owners, size, kind)
             return
-        order = known.order_of(_asked_as(layer, kind), output.shape, size, recording.members.axes)
+        shape = own_rows(output, size).shape
+        order = known.order_of(_asked_as(layer, kind), shape, size, recording.members.axes)
         if order is None and (size <= 1 or known.why_not or capturing()):
-            order = order_by_shape(output.shape, size, kind, layer, known.why_not)
+            order = order_by_shape(shape, size, kind, layer, known.why_not)
         if order is None:
             recording.layers[layer] = output  # holds the layer's place
             recording.pending[layer] = Pending(output.detach().clone(), kind, masks)

@@ -80,6 +80,14 @@ class Note:
     noise: float
 
 
+def own_rows(output: Any, size: int) -> Any:
+    """Return the part of an output that belongs to this rank's inputs, where every rank was given its own."""
+    if not hasattr(output, "to_local") or output.shape[0] == size:
+        return output
+    local = output.to_local()
+    return local if local.shape[0] == size else output
+
+
 def note(output: Any, kind: Kind, size: int) -> Note | None:
     """Keep of an output for ``size`` inputs what tells its order of rows; ``None`` without a tensor."""
     tensor = first_tensor(output)
