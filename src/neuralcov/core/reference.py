@@ -195,7 +195,10 @@ def require_reference(structure: Any, layout: Layout, tensors: Mapping[str, Stor
     if _there(fields, "traces"):
         names = [item["value"] for item in fields["traces"]["fields"]["names"]]
         nothing = replace(Traces.empty(names, 0, layout.device), labels=None, predictions=None)
-        forms["traces"] = Traces.template(names, layout), nothing
+        # As precise as the outputs were, all blocks alike.
+        stored = [tensors[block["tensor"]].dtype for block in fields["traces"]["fields"]["blocks"]]
+        dtype = torch.float64 if torch.float64 in stored else torch.float32
+        forms["traces"] = Traces.template(names, layout, dtype), nothing
     if _there(fields, "paths"):
         names = [item["fields"]["name"]["value"] for item in fields["paths"]]
         form = tuple(Paths.empty(name, layout) for name in names)

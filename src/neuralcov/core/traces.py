@@ -58,10 +58,10 @@ class Traces(Record, name="traces", free=["names", "sets"], resources=["budget",
         )
 
     @classmethod
-    def template(cls, names: Sequence[str], layout: Layout) -> Traces:
+    def template(cls, names: Sequence[str], layout: Layout, dtype: torch.dtype) -> Traces:
         """Return the form of traces of these layers, with one block of what may be several."""
         empty = cls.empty(names, 0, layout.device)
-        rows = torch.empty(0, sum(layout.widths[name] for name in names), dtype=torch.float32, device=layout.device)
+        rows = torch.empty(0, sum(layout.widths[name] for name in names), dtype=dtype, device=layout.device)
         number = torch.empty(0, dtype=torch.int64, device=layout.device)
         return replace(empty, blocks=(rows,), labels=number, predictions=number, finite=(number.bool(),))
 
