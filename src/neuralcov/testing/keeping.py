@@ -79,7 +79,8 @@ def _measured(case: Case) -> AnyCoverage:
 def _empty(case: Case) -> AnyCoverage:
     from neuralcov.coverage import Coverage
 
-    return Coverage.of_layers(case.suite.layout.widths, [case.criterion])
+    # Without keys, since the same inputs are merged again and again.
+    return Coverage.of_layers(case.suite.layout.widths, [case.criterion], keys="none")
 
 
 def _states(coverage: AnyCoverage) -> tuple[State, ...]:
