@@ -275,6 +275,7 @@ def test_what_cannot_be_recorded_is_said():
     inputs = torch.ones(3, 2, 4, device="cuda")
     with pytest.raises(nc.NeuralcovError, match="cannot be recorded as a CUDA graph"):
         coverage.assess(inputs.unbind(), progress=False)
+    assert torch.randn(2, device="cuda").isfinite().all(), "random numbers are there again"
     nc.Coverage(small_network(), [nc.NC()]).update(torch.ones(2, 3, 12, 12, device="cuda"))
 
 
@@ -313,3 +314,47 @@ def test_recorded_updates_carry_the_keys_of_their_own_inputs():
         (recording,) = coverage._recorder._recordings.values()
         assert torch.equal(recording.outputs.keys.cpu(), content_keys([inputs.cpu()]))
     assert coverage.inputs == 64
+
+
+def beside_extremes(groups):
+    """Training data, a suite with inputs of all lengths and as many candidates, of two layers."""
+    generator = torch.Generator().manual_seed(3)
+    training, suite, candidates = (random_batch(generator, [70, 5], size, "smooth") for size in (300, 80, 40))
+    lengths = torch.logspace(0, 7, 80)[:, None]
+    far = {name: outputs * lengths for name, outputs in suite.layers.items()}
+    more = {name: outputs * lengths[::2] for name, outputs in candidates.layers.items()}
+    return nc.LVC(groups=groups), training, nc.Activations(far), nc.Activations(more)
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_lvc_agrees_beside_extreme_inputs(groups):
+    criterion, training, suite, candidates = beside_extremes(groups)
+    found = []
+    for device in ("cpu", "cuda"):
+        fitted = calibrated(criterion, moved(training, device))
+        there = moved(suite, device)
+        state = fitted.observe(fitted.init(there.layout), there)
+        halves = [fitted.observe(fitted.init(there.layout), there.take(part)) for part in (slice(0, 31), slice(31, 80))]
+        gains = fitted.gain(state, moved(candidates, device))
+        admitted, after = fitted.admit(state, moved(candidates, device))
+        values = torch.stack([fitted.value(each) for each in (state, fitted.merge(*halves), after)])
+        found.append([values.cpu(), gains.cpu(), admitted.cpu().double()])
+    for here, there in zip(*found, strict=True):
+        assert torch.allclose(here, there, rtol=0, atol=1e-6)
+
+
+def test_lvc_never_waits_beside_extreme_inputs():
+    criterion, training, suite, candidates = beside_extremes(1)
+    fitted = calibrated(criterion, moved(training, "cuda"))
+    batches = [moved(batch, "cuda") for batch in (suite, candidates)]
+    state = fitted.observe(fitted.init(batches[0].layout), batches[0])
+    fitted.gain(state, moved(candidates, "cuda"))
+    fitted.value(state)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        after = fitted.observe(state, batches[1])
+        fitted.gain(after, batches[1])
+        fitted.value(after)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -273,7 +273,7 @@ class Coverage:
             activations: in place of data, ``{layer: (batch, neurons)}`` or several such mappings.
             labels: with a single mapping of activations.
             predictions: with a single mapping of activations.
-            held_out: training inputs (or activations) kept out of ``data``, the unit of ``LVC(relative=True)``.
+            held_out: training inputs (or activations) kept out of ``data``, the reference of ``LVC(relative=True)``.
             lengths: where inputs are padded, from what the loader yields to one length per input, or the key under
                 which its mappings hold the lengths.
             progress: show a bar; by default only in a terminal.

@@ -628,7 +628,7 @@ def test_orders_are_kept_with_the_state(tmp_path):
         ):
             one.merge(other)
     alone = nc.Coverage(model, [nc.NLC(rule="all")])
-    alone.update(inputs[:1] + 1)
+    alone.update(torch.randn(1, 4, 5))
     for one in (coverage, bare):
         one.merge(alone)
         assert one.inputs == 13

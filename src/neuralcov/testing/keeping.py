@@ -79,7 +79,7 @@ def _measured(case: Case) -> AnyCoverage:
 def _empty(case: Case) -> AnyCoverage:
     from neuralcov.coverage import Coverage
 
-    # Without keys, since the same inputs are merged again and again.
+    # Without keys, so that inputs may be merged twice.
     return Coverage.of_layers(case.suite.layout.widths, [case.criterion], keys="none")
 
 
