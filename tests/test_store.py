@@ -380,3 +380,11 @@ def test_two_who_save_under_one_name_do_not_write_into_each_other(tmp_path, monk
     assert len(set(names)) == 2
     assert nc.Coverage.load(tmp_path / "x.ncov").values() == coverage.values()
     assert [path.name for path in tmp_path.iterdir()] == ["x.ncov"]
+
+
+def test_states_of_float64_outputs_load(tmp_path):
+    """Centres of clusters have the type of the outputs they came from."""
+    coverage = nc.Coverage.of_layers({"fc": 3}, [nc.CC(0.5)])
+    coverage.update(activations={"fc": np.random.default_rng(0).standard_normal((9, 3))})
+    coverage.save(tmp_path / "a.ncov")
+    assert nc.Coverage.load(tmp_path / "a.ncov").values() == coverage.values()

@@ -193,7 +193,7 @@ def test_encoders_of_two_threads_run_as_modules():
 
 
 def test_merging_both_ways_at_once(net):
-    pair = [nc.Coverage(net, [nc.NC(0.5)]) for _ in range(2)]
+    pair = [nc.Coverage(net, [nc.NC(0.5)], keys="none") for _ in range(2)]
     for coverage in pair:
         coverage.update(inputs(0))
 

@@ -935,6 +935,7 @@ class Coverage:
                     )
         return stored
 
+    @ordinary_tensors
     def _supply(self, stored: StoredCalibration, path: str) -> None:
         """Give loaded criteria the calibration their states were made with, and no other."""
         reference, ours = stored.reference, self.calibration_ids()

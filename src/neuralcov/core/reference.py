@@ -194,10 +194,8 @@ def require_reference(structure: Any, layout: Layout, tensors: Mapping[str, Stor
     forms: dict[str, tuple[Any, Any]] = {name: (form, form) for name, form in found.items()}
     if _there(fields, "traces"):
         names = [item["value"] for item in fields["traces"]["fields"]["names"]]
-        stored = [tensors.get(block.get("tensor", "")) for block in fields["traces"]["fields"]["blocks"]]
-        form = Traces.template(names, layout, [torch.float32 if one is None else one.dtype for one in stored])
-        nothing = replace(Traces.empty(names, 0, layout.device), labels=None, predictions=None, blocks=form.blocks)
-        forms["traces"] = form, nothing
+        nothing = replace(Traces.empty(names, 0, layout.device), labels=None, predictions=None)
+        forms["traces"] = Traces.template(names, layout), nothing
     if _there(fields, "paths"):
         names = [item["fields"]["name"]["value"] for item in fields["paths"]]
         paths = tuple(Paths.empty(name, layout) for name in names)

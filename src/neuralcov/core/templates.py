@@ -2,7 +2,8 @@
 
 The form is a record on the meta device, which takes no memory, together with the empty one that it grows from:
 
-- a tensor has the form's dtype and number of axes, and each of its lengths but for those that are 0 in the form;
+- a tensor has the form's dtype and number of axes, and each of its lengths but for those that are 0 in the form; where the
+  form has float32, which most networks give, it may be float64;
 - where the empty record has ``None``, a file may have that or what the form has;
 - where it has an empty tuple, a file may have any number of what the form has one of;
 - numbers and text equal those of the form, but for fields that the record declares free.
@@ -14,6 +15,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from neuralcov.core.container import StoredTensor
@@ -50,7 +52,7 @@ def _require_tensor(structure: Any, form: Tensor, tensors: Mapping[str, StoredTe
     if path not in tensors:
         raise StateFileError(f"the tensor {path!r} is missing from the file")
     found = tensors[path]
-    if found.dtype != form.dtype:
+    if found.dtype != form.dtype and (found.dtype, form.dtype) != (torch.float64, torch.float32):
         kinds = [str(dtype).removeprefix("torch.") for dtype in (found.dtype, form.dtype)]
         raise StateFileError(f"{path} holds {kinds[0]}, expected {kinds[1]}")
     same = all(wanted in (0, length) for length, wanted in zip(found.shape, form.shape, strict=False))
