@@ -2,8 +2,8 @@
 
 The form is a record on the meta device, which takes no memory, together with the empty one that it grows from:
 
-- a tensor has the form's dtype and number of axes, and each of its lengths but for those that are 0 in the form; where the
-  form has float32, which most networks give, it may be float64;
+- a tensor has the form's dtype and number of axes, and each of its lengths but for those that are 0 in the form;
+- where the form has float32, which most networks give, it may be float64;
 - where the empty record has ``None``, a file may have that or what the form has;
 - where it has an empty tuple, a file may have any number of what the form has one of;
 - numbers and text equal those of the form, but for fields that the record declares free.
