@@ -137,7 +137,7 @@ def test_one_record_does_not_stand_for_the_states_after_two_replays():
     ]
     home = map_tensors(torch.clone, states[0])
     assert criterion.value(GraphOwned(home).state) == criterion.value(states[0])
-    for place, new in ((home.blocks, states[1].blocks), (home.counts, states[1].counts)):
+    for place, new in ((home.folds, states[1].folds), (home.counts, states[1].counts)):
         written, source = {}, {}
         flatten(place, "", written)
         flatten(new, "", source)
