@@ -8,7 +8,7 @@ PIP_CONSTRAINT ?= constraints.txt
 export PIP_CONSTRAINT
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test lint types imports shapes unit lab-smoke lab slow bench clean
+.PHONY: demo test lint types imports shapes unit lab-smoke lab slow bench package clean
 
 demo: $(VENV)/.installed
 	$(BIN)/neuralcov demo
@@ -44,6 +44,14 @@ lab: $(VENV)/.installed-dev
 
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow tests lab/tests
+
+# Wheel and sdist, each installed into an empty environment and tried.
+package: $(VENV)/.installed-dev
+	rm -rf dist build/package && $(BIN)/python -m pip install --quiet build && $(BIN)/python -m build --outdir dist .
+	for file in dist/*.whl dist/*.tar.gz; do \
+		$(PYTHON) -m venv --clear build/package && build/package/bin/python -m pip install --quiet $$file && \
+		build/package/bin/neuralcov --version && build/package/bin/neuralcov layers demo:digits || exit 1; \
+	done
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("neuralcov needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'

@@ -275,6 +275,7 @@ def test_what_cannot_be_recorded_is_said():
     inputs = torch.ones(3, 2, 4, device="cuda")
     with pytest.raises(nc.NeuralcovError, match="cannot be recorded as a CUDA graph"):
         coverage.assess(inputs.unbind(), progress=False)
+    assert torch.randn(2, device="cuda").isfinite().all(), "random numbers are there again"
     nc.Coverage(small_network(), [nc.NC()]).update(torch.ones(2, 3, 12, 12, device="cuda"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import platform
@@ -39,6 +40,15 @@ class Weights:
         ]
         self._marks = [_Mark.of(parameter) for parameter in model.parameters()]
         self._next = 0
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Weights:
+        """Watch the copied parameters, which lie elsewhere; a change that was not noticed yet goes along."""
+        twin = type(self).__new__(type(self))
+        twin._places = copy.deepcopy(self._places, memo)
+        marks = [_Mark.of(copy.deepcopy(mark.parameter, memo)) for mark in self._marks]
+        twin._marks = marks if self.unchanged() else [mark._replace(version=-1) for mark in marks]
+        twin._next = 0
+        return twin
 
     def unchanged(self, *, whole: bool = True) -> bool:
         """Whether nobody has written to a parameter or put another in its place.

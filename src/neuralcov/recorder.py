@@ -108,6 +108,7 @@ class Recorder:
                 self._homes[index] = map_tensors(torch.clone, states[index])
         place = torch.empty_like(inputs, device=self._tap.device).copy_(inputs)
         graph = torch.cuda.CUDAGraph()
+        random_state = torch.cuda.get_rng_state(self._tap.device)
         try:
             with torch.cuda.graph(graph):
                 outputs = self._forward(place)
@@ -115,6 +116,7 @@ class Recorder:
                     # Not donated: a recorded update reads its state from its home and writes it back there as a whole.
                     _write(self._criteria[index].observe(home, outputs), home)
         except RuntimeError as error:
+            _free_random_numbers(self._tap.device, random_state)
             raise InputError(
                 f"the model cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}): leave cuda_graph= out"
             ) from error
@@ -151,6 +153,17 @@ class Recorder:
         ledger.advance(after)
         # Copied: the next replay writes its own keys to the same place.
         ledger.note(seen if seen.keys is None else replace(seen, keys=seen.keys.clone()))
+
+
+def _free_random_numbers(device: torch.device, state: Tensor) -> None:
+    """Give a device a generator of random numbers that no recording holds.
+
+    A recording that fails keeps PyTorch's own, which then refuses every further random number on that device.
+    """
+    fresh = torch.Generator(device)
+    fresh.set_state(state)
+    index = torch.cuda.current_device() if device.index is None else device.index
+    torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 def _write(state: Any, home: Any) -> None:

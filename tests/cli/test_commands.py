@@ -306,3 +306,8 @@ def test_scaling_is_for_images(run):
         code, _, err = run("measure", "demo:digits", "--data", "demo:digits", *arguments)
         assert code == 2
         assert message in err
+
+
+def test_the_version_is_told(run):
+    code, out, _ = run("--version")
+    assert (code, out.strip()) == (0, f"neuralcov {nc.__version__}")

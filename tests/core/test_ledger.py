@@ -233,6 +233,12 @@ def test_admitting_nothing_keeps_proposals_good_and_counts_what_is_excluded(crit
         older.commit()
 
 
+def other_coverage():
+    other = nc.Coverage.of_layers({"fc": 3}, CRITERIA)
+    other.update(activations=batch(3))
+    return other
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -240,7 +246,7 @@ def test_admitting_nothing_keeps_proposals_good_and_counts_what_is_excluded(crit
         lambda coverage: coverage.admit(activations=batch(2), min_gain=-1e9),
         lambda coverage: coverage.propose(activations=batch(2)).commit(),
         lambda coverage: coverage.restore(coverage.snapshot()),
-        lambda coverage: coverage.merge(coverage + 0),
+        lambda coverage: coverage.merge(other_coverage()),
         lambda coverage: coverage.reset(),
     ],
     ids=["update", "admit", "commit", "restore", "merge", "reset"],

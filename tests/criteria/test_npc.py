@@ -332,7 +332,8 @@ def test_a_structure_file_goes_on_by_itself(tmp_path):
     for each in (coverage, loaded):
         each.update(activations=more)
     assert loaded.values() == coverage.values()
-    loaded.merge(coverage)
+    with pytest.raises(nc.NeuralcovError, match="is in both: it would count twice"):
+        loaded.merge(coverage)
 
 
 def test_an_activation_file_goes_on_with_its_calibration(tmp_path):

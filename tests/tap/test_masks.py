@@ -136,7 +136,7 @@ def clip(image_size=6):
     from transformers import CLIPConfig, CLIPModel
 
     part = {"hidden_size": 8, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    text = part | {"vocab_size": 20, "max_position_embeddings": 12, "eos_token_id": 19}
+    text = part | {"vocab_size": 20, "max_position_embeddings": 12, "eos_token_id": 19, "bos_token_id": 0}
     config = CLIPConfig(
         text_config=text, vision_config=part | {"image_size": image_size, "patch_size": 2}, projection_dim=8
     )

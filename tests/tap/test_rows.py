@@ -627,11 +627,11 @@ def test_orders_are_kept_with_the_state(tmp_path):
             nc.NeuralcovError, match=r"layer 'fc' has its rows input-major .* but input-minor on axis 0 in"
         ):
             one.merge(other)
-    bare.merge(coverage)
     alone = nc.Coverage(model, [nc.NLC(rule="all")])
-    alone.update(inputs[:1])
-    coverage.merge(alone)
-    assert coverage.inputs == 13
+    alone.update(torch.randn(1, 4, 5))
+    for one in (coverage, bare):
+        one.merge(alone)
+        assert one.inputs == 13
 
 
 def test_layers_left_out_stay_left_out_after_loading(tmp_path):

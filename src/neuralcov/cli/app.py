@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import warnings
 from importlib.metadata import entry_points
+from typing import Annotated
 
 import typer
 
+from neuralcov import __version__
 from neuralcov.cli.combine import combine
-from neuralcov.cli.console import show_warning
+from neuralcov.cli.console import output, show_warning
 from neuralcov.cli.demo import demo
 from neuralcov.cli.exits import end
 from neuralcov.cli.fuzz import fuzz
@@ -22,6 +24,23 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        output().print(f"neuralcov {__version__}", highlight=False)
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Test coverage for neural networks."""
+
+
 for command in (demo, layers, measure, combine):
     app.command()(command)
 app.add_typer(fuzz, name="fuzz")

@@ -194,12 +194,14 @@ def require_reference(structure: Any, layout: Layout, tensors: Mapping[str, Stor
     forms: dict[str, tuple[Any, Any]] = {name: (form, form) for name, form in found.items()}
     if _there(fields, "traces"):
         names = [item["value"] for item in fields["traces"]["fields"]["names"]]
-        nothing = replace(Traces.empty(names, 0, layout.device), labels=None, predictions=None)
-        forms["traces"] = Traces.template(names, layout), nothing
+        stored = [tensors.get(block.get("tensor", "")) for block in fields["traces"]["fields"]["blocks"]]
+        form = Traces.template(names, layout, [torch.float32 if one is None else one.dtype for one in stored])
+        nothing = replace(Traces.empty(names, 0, layout.device), labels=None, predictions=None, blocks=form.blocks)
+        forms["traces"] = form, nothing
     if _there(fields, "paths"):
         names = [item["fields"]["name"]["value"] for item in fields["paths"]]
-        form = tuple(Paths.empty(name, layout) for name in names)
-        forms["paths"] = form, tuple(replace(paths, parts=()) for paths in form)
+        paths = tuple(Paths.empty(name, layout) for name in names)
+        forms["paths"] = paths, tuple(replace(some, parts=()) for some in paths)
     if _there(fields, "folds"):
         counts = [len(item["fields"]["moments"]) for item in fields["folds"]]
         folds = tuple(Folds((moments,) * count) for count in counts)

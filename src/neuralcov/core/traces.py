@@ -58,12 +58,14 @@ class Traces(Record, name="traces", free=["names", "sets"], resources=["budget",
         )
 
     @classmethod
-    def template(cls, names: Sequence[str], layout: Layout) -> Traces:
-        """Return the form of traces of these layers, with one block of what may be several."""
-        empty = cls.empty(names, 0, layout.device)
-        rows = torch.empty(0, sum(layout.widths[name] for name in names), dtype=torch.float32, device=layout.device)
-        number = torch.empty(0, dtype=torch.int64, device=layout.device)
-        return replace(empty, blocks=(rows,), labels=number, predictions=number, finite=(number.bool(),))
+    def template(cls, names: Sequence[str], layout: Layout, dtypes: Sequence[torch.dtype]) -> Traces:
+        """Return the form of traces of these layers in blocks of these types; float32 where a type cannot be."""
+        empty, device = cls.empty(names, 0, layout.device), layout.device
+        width = sum(layout.widths[name] for name in names)
+        kinds = [dtype if dtype == torch.float64 else torch.float32 for dtype in dtypes]
+        rows = tuple(torch.empty(0, width, dtype=dtype, device=device) for dtype in kinds)
+        number = torch.empty(0, dtype=torch.int64, device=device)
+        return replace(empty, blocks=rows, labels=number, predictions=number, finite=(number.bool(),))
 
     def __len__(self) -> int:
         return sum(len(block) for block in self.blocks)

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError
 from neuralcov.coverage import Coverage
-from neuralcov.progress import tracked
 from neuralcov.sources.npz import PaddedBatch
 
 
 def assess(coverage: Coverage, loader: Iterable[Any]) -> None:
     """Update a coverage with every batch, padding left out where a batch says what it is."""
-    if not _is_padded(loader):
-        coverage.assess(loader)
-        return
-    with coverage.tap():
-        for inputs, labels, lengths in _parts(tracked(loader, "assessing")):
-            coverage.update(inputs, labels, lengths=lengths)
+    coverage.assess(loader, lengths=_lengths(loader))
 
 
 def calibrate_on(coverage: Coverage, loader: Iterable[Any]) -> None:
     """Teach a coverage from every batch, padding left out where a batch says what it is."""
-    if not _is_padded(loader):
-        coverage.calibrate(loader)
-        return
-    with coverage.tap():
-        coverage.calibrate(activations=_activations(coverage, loader))
+    coverage.calibrate(loader, lengths=_lengths(loader))
 
 
 def parse_padding(text: str) -> int | None:
@@ -46,16 +34,6 @@ def parse_padding(text: str) -> int | None:
         raise InputError(f"--padding {text!r}: expected a token's number, or none") from error
 
 
-def _is_padded(loader: Iterable[Any]) -> bool:
-    return isinstance(loader, list) and bool(loader) and isinstance(loader[0], PaddedBatch)
-
-
-def _parts(batches: Iterable[PaddedBatch]) -> Iterator[tuple[Any, Any, Any]]:
-    for batch in batches:
-        inputs, labels, *_ = chain(batch, (None,))
-        yield inputs, labels, batch.lengths
-
-
-def _activations(coverage: Coverage, loader: Iterable[Any]) -> Iterator[Activations]:
-    for inputs, labels, lengths in _parts(tracked(loader, "calibrating")):
-        yield coverage.run(inputs, labels, lengths=lengths, predictions=False)[0]
+def _lengths(loader: Iterable[Any]) -> Callable[[PaddedBatch], Any] | None:
+    padded = isinstance(loader, list) and bool(loader) and isinstance(loader[0], PaddedBatch)
+    return (lambda batch: batch.lengths) if padded else None

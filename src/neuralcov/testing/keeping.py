@@ -79,7 +79,8 @@ def _measured(case: Case) -> AnyCoverage:
 def _empty(case: Case) -> AnyCoverage:
     from neuralcov.coverage import Coverage
 
-    return Coverage.of_layers(case.suite.layout.widths, [case.criterion])
+    # Without keys, so that inputs may be merged twice.
+    return Coverage.of_layers(case.suite.layout.widths, [case.criterion], keys="none")
 
 
 def _states(coverage: AnyCoverage) -> tuple[State, ...]:
