@@ -121,6 +121,9 @@ class Activations:
         """Inputs that take part, inputs left out as not finite, and 0; see :class:`State`."""
 
         def count() -> Tensor:
+            if self.device.type == "cpu":
+                counted = int(self.finite.sum())
+                return torch.tensor([counted, self.size - counted, 0])
             good = self.finite.sum()
             return torch.stack([good, self.size - good, torch.zeros_like(good)])
 
@@ -237,14 +240,15 @@ def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> T
     NaN and infinity pass through to a row's extremes, so that looking at these is enough. A float64 so large that
     statistics of it would be infinite counts as infinite itself.
     """
-    least, most = (torch.cat([extremes[end] for _, _, extremes in raw], dim=1) for end in (0, 1))
-    good = torch.isfinite(least) & torch.isfinite(most)
-    if least.dtype == torch.float64:
-        good &= (least >= -_LARGEST) & (most <= _LARGEST)
+    ends = torch.cat([end for _, _, extremes in raw for end in extremes], dim=1)
+    good = torch.isfinite(ends)
+    if ends.dtype == torch.float64:
+        good &= ends.abs() <= _LARGEST
     if any(present is not None for _, present, _ in raw):
         absent = [
             torch.zeros_like(extremes[0], dtype=torch.bool) if present is None else ~present
             for _, present, extremes in raw
+            for _ in extremes
         ]
         good |= torch.cat(absent, dim=1)
     return good.all(1)

@@ -12,6 +12,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
@@ -122,7 +123,7 @@ class Criterion(ABC, Generic[StateT]):
         if not cls.__name__.startswith("_"):
             _register(cls)
 
-    @property
+    @cached_property
     def name(self) -> str:
         """Class, then the arguments that differ from their defaults, the first positional one always.
 
@@ -335,6 +336,7 @@ def criterion_stored_as(name: str) -> type[Criterion[Any]] | None:
     return cls if cls is not None and stored_class(cls) == name else None
 
 
+@cache
 def _parameters(cls: type[Criterion[Any]]) -> list[dataclasses.Field[Any]]:
     """The hyper-parameters of a criterion, positional ones first."""
     fields = [field for field in dataclasses.fields(cls) if field.name != "fitted"]

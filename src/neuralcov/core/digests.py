@@ -56,7 +56,7 @@ def _keys_on_host(parts: Sequence[Tensor]) -> np.ndarray:
     cut = [_words(part).numpy() for part in parts]
     words = cut[0] if len(cut) == 1 else np.concatenate(cut, axis=1)
     factors = _host_factors(tuple(part.shape[1] for part in cut))
-    keys = np.stack([np.einsum("ij,j->i", words, column) for column in factors], axis=1)
+    keys = np.einsum("ij,kj->ik", words, factors)
     return mixed_words(keys + np.int64(STEP))
 
 

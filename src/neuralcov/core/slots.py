@@ -77,8 +77,8 @@ class SlotCriterion(Criterion[Ticks]):
         """Tick off what the batch hits."""
         covered = state.covered if donate else tuple(ticks.clone() for ticks in state.covered)
         for group, stack in enumerate(batch.stacks):
-            for rows in _row_blocks(stack):
-                hits = self._counted_hits(stack.take(rows), group)
+            for _, part in _row_blocks(stack):
+                hits = self._counted_hits(part, group)
                 if self.slots == 1:
                     covered[group].logical_or_(hits.any(0))
                 else:
@@ -105,8 +105,8 @@ class SlotCriterion(Criterion[Ticks]):
         fresh = torch.zeros(batch.size, dtype=torch.int64, device=batch.device)
         for group, stack in enumerate(batch.stacks):
             ticks = state.covered[group]
-            for rows in _row_blocks(stack):
-                hits = self._counted_hits(stack.take(rows), group)
+            for rows, part in _row_blocks(stack):
+                hits = self._counted_hits(part, group)
                 if self.slots == 1:
                     fresh[rows] += (hits & ~ticks).sum((1, 2))
                 else:
@@ -126,8 +126,8 @@ class SlotCriterion(Criterion[Ticks]):
         numbers = torch.arange(batch.size, device=batch.device)
         covered = tuple(ticks.clone() for ticks in state.covered)
         for group, stack in enumerate(batch.stacks):
-            for rows in _row_blocks(stack):
-                hits = self._counted_hits(stack.take(rows), group)
+            for rows, part in _row_blocks(stack):
+                hits = self._counted_hits(part, group)
                 if self.slots == 1:
                     first = torch.where(hits & ~covered[group], numbers[rows, None, None], batch.size).amin(0)
                     covered[group].logical_or_(hits.any(0))
@@ -161,6 +161,8 @@ class SlotCriterion(Criterion[Ticks]):
         return ticks.sum(1) if self.slots == 1 else ticks[..., 1:].sum((1, 2))
 
 
-def _row_blocks(stack: Stack) -> list[slice]:
+def _row_blocks(stack: Stack) -> list[tuple[slice, Stack]]:
+    """Cut a stack into parts that suit the device, each with its rows."""
     size, layers, width = stack.values.shape
-    return list(blocks(size, layers * width, stack.values.device))
+    cut = list(blocks(size, layers * width, stack.values.device))
+    return [(rows, stack if len(cut) == 1 else stack.take(rows)) for rows in cut]

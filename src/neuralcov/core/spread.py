@@ -27,8 +27,10 @@ def spread(moments: Moments) -> Float[Tensor, "layers"]:
 
 def _absolute_sum(matrix: Tensor) -> Tensor:
     """Sum of absolute entries on a CPU, where two passes over a block in cache beat the library's norm."""
+    if matrix.numel() <= _SMALL:
+        return matrix.abs().sum()
     parts = [matrix[rows].abs().sum() for rows in blocks(len(matrix), matrix.shape[1], matrix.device)]
-    return torch.stack(parts).sum() if parts else matrix.new_zeros(())
+    return torch.stack(parts).sum()
 
 
 def grow(
@@ -53,17 +55,21 @@ def _grow_layer_by_layer(
     scatter = moments.scatter if donate else moments.scatter.clone()
     counts, means, after = moments.count.clone(), moments.mean.clone(), before.clone()
     trial = torch.empty(scatter.shape[1:], dtype=torch.float64)
+    # Plain numbers: Python compares and divides them as float64 too, without starting an operation for each.
+    seen, now, limits = moments.count.tolist(), count.tolist(), before.tolist()
     for layer in range(len(before)):
         total = _try_rows(scatter[layer], rows[layer], trial)
-        value = total / (count[layer].clamp(min=1) * moments.width**2)
-        if value > before[layer] or (moments.count[layer] == 0 and count[layer] > 0):
+        value = total.item() / (max(now[layer], 1.0) * moments.width**2)
+        if value > limits[layer] or (seen[layer] == 0 and now[layer] > 0):
             _keep(scatter[layer], trial)
-            counts[layer], means[layer], after[layer] = count[layer], mean[layer], value
+            counts[layer], means[layer], after[layer] = now[layer], mean[layer], value
     return Moments(counts, means, scatter), after
 
 
 def _try_rows(scatter: Tensor, rows: Tensor, trial: Tensor) -> Tensor:
     """Put ``scatter + rowsᵀ rows`` into the lower blocks of ``trial``; return the sum of all absolute entries."""
+    if len(scatter) <= _BLOCK:
+        return _absolute_sum(torch.addmm(scatter, rows.T, rows, out=trial))
     total = torch.zeros((), dtype=torch.float64)
     for top in range(0, len(scatter), _BLOCK):
         block = slice(top, min(top + _BLOCK, len(scatter)))

@@ -40,7 +40,6 @@ class NC(SlotCriterion):
 
     def hits(self, stack: Stack, group: int) -> Bool[Tensor, "batch layers width"]:
         """Neurons whose scaled output exceeds the threshold."""
-        values = stack.values.double()
         least, most = (bound.double()[:, :, None] for bound in stack.extremes())
         # A constant layer divides 0 by 0 to NaN, which exceeds nothing.
-        return (values - least) / (most - least) > self.threshold
+        return stack.values.double().sub(least).div_(most - least) > self.threshold

@@ -51,6 +51,9 @@ def to_neurons(
             f"layer {layer!r} gave an output of type {output.dtype} and shape {tuple(output.shape)}: "
             "expected real numbers with a batch axis; leave it out with layers="
         )
+    if order is not None and output.dim() == 2 and order.axis == 0 and order.per_input == 1 and len(output) == size:
+        # The usual case of a small network, where every step costs as much as a layer.
+        return output if total else output.detach().to(_wide(output), copy=True)
     batch_first, folded = with_batch_first(output, size, kind, layer, order)
     if batch_first.dim() == 1:
         batch_first = batch_first[:, None]
