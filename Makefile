@@ -27,7 +27,7 @@ imports: $(VENV)/.installed-dev
 
 # The shapes that annotations promise, checked in every call; see conftest.py.
 shapes: $(VENV)/.installed-dev
-	NEURALCOV_SHAPES=1 $(BIN)/python -m pytest -m "not slow" tests/core tests/criteria tests/tap --deselect tests/criteria/test_laws.py
+	NEURALCOV_SHAPES=1 $(BIN)/python -m pytest -m "not slow" tests/core tests/kernels tests/statistics tests/criteria tests/tap --deselect tests/criteria/test_laws.py
 
 unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow"

@@ -16,7 +16,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 def _load_kernels_unchecked() -> None:
     """Triton compiles the source of its functions, which checks of their arguments would wrap."""
-    name, path = "neuralcov.core.triton_kernels", Path(__file__).parent / "src/neuralcov/core/triton_kernels.py"
+    name, path = "neuralcov.kernels.triton_kernels", Path(__file__).parent / "src/neuralcov/kernels/triton_kernels.py"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
@@ -44,11 +44,14 @@ if os.environ.get("NEURALCOV_SHAPES"):
     if importlib.util.find_spec("triton") is not None:
         _load_kernels_unchecked()
     assert "neuralcov" not in sys.modules, "imported before its annotations could be checked"
-    install_import_hook(["neuralcov.core", "neuralcov.criteria", "neuralcov.tap"], "conftest.checked")
+    install_import_hook(
+        ["neuralcov.core", "neuralcov.kernels", "neuralcov.statistics", "neuralcov.criteria", "neuralcov.tap"],
+        "conftest.checked",
+    )
 
 # How long an example takes says nothing on a busy machine.
 settings.register_profile("neuralcov", deadline=None)
 settings.load_profile("neuralcov")
 
-# Needs Triton, which is optional: it is imported where it is installed and tried by tests/core/test_kernels.py.
-collect_ignore = ["src/neuralcov/core/triton_kernels.py"]
+# Needs Triton, which is optional: it is imported where it is installed and tried by tests/kernels/test_operations.py.
+collect_ignore = ["src/neuralcov/kernels/triton_kernels.py"]

@@ -11,7 +11,7 @@ import matplotlib
 from matplotlib import pyplot as plt
 
 from benchmarks.subjects import CPU_TARGETS, TARGETS
-from neuralcov.core.sizes import show_bytes
+from neuralcov.core.memory import show_bytes
 
 matplotlib.use("Agg")
 DOCS = Path(__file__).parent.parent / "docs"

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 import neuralcov as nc
-from neuralcov.core.traces import Traces
-from neuralcov.core.traceview import TraceView
+from neuralcov.criteria.surprise.class_traces import TraceView
+from neuralcov.statistics.traces import Traces
 
 _HIDDEN = 64
 _TESTS_AT_ONCE = 25_000

@@ -5,7 +5,7 @@ import os
 import pytest
 import torch
 
-from neuralcov.core.bits import pack
+from neuralcov.kernels.hashing import pack
 
 
 @pytest.mark.skipif("NEURALCOV_SHAPES" not in os.environ, reason="make shapes runs this")

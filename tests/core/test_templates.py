@@ -7,9 +7,9 @@ import neuralcov as nc
 from neuralcov.core.container import StoredTensor
 from neuralcov.core.errors import StateFileError
 from neuralcov.core.layout import Layout
-from neuralcov.core.moments import Moments
 from neuralcov.core.records import flatten
 from neuralcov.core.templates import require_form
+from neuralcov.statistics.moments import Moments
 from tests.golden import subjects
 
 SETTINGS = subjects.settings()

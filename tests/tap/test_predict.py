@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import neuralcov as nc
-from neuralcov.tap.predict import checked_classes, predicted_classes
+from neuralcov.tap.outputs import checked_classes, predicted_classes
 
 SCORES = torch.tensor([[0.0, 2.0, 2.0], [3.0, 1.0, 3.0]])
 

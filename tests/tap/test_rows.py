@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import neuralcov as nc
 from neuralcov.tap import Batch, Tap
-from neuralcov.tap.kinds import Kind
+from neuralcov.tap.axes import Kind
 from neuralcov.tap.rows import RowOrder, find_order, note
 
 LINEAR = Kind(channels_first=False)

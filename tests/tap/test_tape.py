@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from neuralcov.tap.rules import CONSTANT, VALUELESS, WEIGHTED
+from neuralcov.tap.relevance_rules import CONSTANT, VALUELESS, WEIGHTED
 from neuralcov.tap.tape import Tape
 
 

@@ -10,7 +10,6 @@ from torch.nn import functional
 from torch.nn.utils import parametrizations
 
 import neuralcov as nc
-from neuralcov.report import measurement
 from neuralcov.tap import Tap
 
 
@@ -49,14 +48,14 @@ def test_it_is_part_of_results():
     coverage = nc.Coverage(Functional(), [nc.NC(0.5)])
     coverage.update(torch.eye(4))
     with pytest.warns(nc.CoverageWarning):
-        found = measurement(coverage, model="m", suite="s", inputs=4)
+        found = coverage.results(model="m", suite="s", inputs=4)
     written = json.loads(json.dumps(found.to_json()))
     assert written["unmeasured"] == {"share": 36 / 80, "unseen": 36 / 80, "largest": {"middle": 36}}
     assert "45 %" in written["findings"][0]
     bare = nc.Coverage.of_layers({"a": 4}, [nc.NC(0.5)])
     bare.update(activations={"a": torch.eye(4)})
     assert bare.unmeasured() is None
-    assert measurement(bare, model="m", suite="s", inputs=4).to_json()["unmeasured"] is None
+    assert bare.results(model="m", suite="s", inputs=4).to_json()["unmeasured"] is None
 
 
 def test_the_largest_come_first_and_are_few():

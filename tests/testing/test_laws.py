@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import neuralcov as nc
-from neuralcov.core.slots import Ticks
+from neuralcov.criteria.bitmap import Ticks
 from neuralcov.testing import check_criterion
 from neuralcov.testing.cases import Case, random_batch
 from neuralcov.testing.keeping import law_donating_writes_to_nothing_else

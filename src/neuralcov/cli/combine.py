@@ -9,8 +9,8 @@ import typer
 
 from neuralcov.cli.console import note, output
 from neuralcov.core.errors import MismatchError, SameInputsError
-from neuralcov.coverage import Coverage
-from neuralcov.report import measurement, value_table
+from neuralcov.coverage.coverage import Coverage
+from neuralcov.report import value_table
 
 
 def combine(
@@ -31,5 +31,5 @@ def combine(
                 raise type(error)(f"{path}: {error}") from error
             note(f"{path}: skipped, all of its {part.inputs} inputs are there already")
     total.save(to)
-    result = measurement(total, model=f"{len(files)} files", suite=str(to), inputs=total.inputs)
+    result = total.results(model=f"{len(files)} files", suite=str(to))
     output().print(value_table(result))

@@ -18,9 +18,9 @@ from neuralcov.cli.console import output
 from neuralcov.cli.demo_fuzz import fuzz_digits, fuzz_figures, fuzz_words
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning
-from neuralcov.coverage import Coverage
+from neuralcov.coverage.batches import tracked
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import ALL, NC
-from neuralcov.progress import tracked
 from neuralcov.report.text import show_value
 from neuralcov.sources.samples import Samples
 

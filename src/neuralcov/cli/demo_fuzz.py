@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from neuralcov.coverage import Coverage
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import NLC
 from neuralcov.fuzz import Campaign, Fuzzer
 from neuralcov.fuzz.campaign.folder import CampaignFolder

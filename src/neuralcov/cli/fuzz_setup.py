@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from neuralcov.core.criterion import criterion_from_text
 from neuralcov.core.errors import CampaignError, InputError
-from neuralcov.coverage import Coverage
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import NC
 from neuralcov.fuzz import Fuzzer, Mutation, Stylise, image_mutations, style_folder, text_mutations
 from neuralcov.fuzz.campaign.folder import CampaignFolder

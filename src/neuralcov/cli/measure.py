@@ -12,11 +12,11 @@ from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.core.criterion import Criterion, criterion_from_text
 from neuralcov.core.errors import InputError
-from neuralcov.coverage import Coverage
-from neuralcov.report import layer_table, measurement, value_table
+from neuralcov.coverage.coverage import Coverage
+from neuralcov.report import layer_table, value_table
 from neuralcov.sources.data import load_data
 from neuralcov.sources.models import load_model, weights_of
-from neuralcov.sources.padded import assess, calibrate_on, parse_padding
+from neuralcov.sources.npz import assess, calibrate_on, parse_padding
 from neuralcov.sources.whole import parse_channels
 
 
@@ -82,8 +82,7 @@ def measure(
     notes.append(suite.note)
     assess(coverage, suite.loader)
     said = list(dict.fromkeys(sentence for sentence in notes if sentence is not None))
-    result = measurement(
-        coverage,
+    result = coverage.results(
         model=model,
         suite=suite.name,
         inputs=coverage.inputs - earlier,

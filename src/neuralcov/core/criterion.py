@@ -1,6 +1,6 @@
 """What a criterion is: frozen hyper-parameters and pure folds over batches.
 
-Write one by subclassing :class:`Criterion`, or :class:`~neuralcov.core.slots.SlotCriterion` if it ticks
+Write one by subclassing :class:`Criterion`, or :class:`~neuralcov.criteria.bitmap.SlotCriterion` if it ticks
 off slots of neurons; ``docs/adding-a-criterion.md`` walks through an example.
 """
 
@@ -19,14 +19,14 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.checks import show
+from neuralcov.core.arguments import show
 from neuralcov.core.errors import CalibrationError, HyperParameterError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 
 if TYPE_CHECKING:
-    from neuralcov.core.reference import Reference
+    from neuralcov.statistics.calibration import Reference
 
 NEVER_FALLS = "never falls"
 ORDER_FREE = "order-free"
@@ -257,11 +257,11 @@ class Criterion(ABC, Generic[StateT]):
         """Bytes the training traces may take on the device before they are streamed from disk."""
         return 0
 
-    def beside(self, state: StateT) -> Mapping[str, float]:
+    def details(self, state: StateT) -> Mapping[str, float]:
         """Figures to show beside the value, such as its standard error. May wait for the device."""
         return {}
 
-    def remarks(self, state: StateT) -> tuple[str, ...]:
+    def notes(self, state: StateT) -> tuple[str, ...]:
         """Sentences a person should read beside the value. May wait for the device."""
         return ()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from neuralcov.core import checks
+from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.criterion import (
     DUPLICATE_FREE,
@@ -20,9 +21,202 @@ from neuralcov.core.criterion import (
     not_finite,
     widths_of,
 )
-from neuralcov.core.greedy import Clusters, Reach, covered_by_all, offer_all
 from neuralcov.core.layout import Layout, in_execution_order
+from neuralcov.core.memory import blocks
+from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
+
+_ROWS = 1024
+_CENTRES = 4096
+_ROUNDS = 8
+_ROUNDING = 2.0**-53
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How far a cluster reaches: up to and including ``limit``, in distances or in their squares."""
+
+    limit: float
+    squared: bool
+
+    @property
+    def square(self) -> float:
+        """The limit of squared distances."""
+        return self.limit if self.squared else self.limit**2
+
+    def holds(self, squares: Tensor) -> Tensor:
+        """Whether exact squared distances are within reach."""
+        return (squares if self.squared else squares.sqrt()) <= self.limit
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters(Record, name="clusters"):
+    """Centres of the layers of one width; of layer i the first ``count[i]`` rows count."""
+
+    centres: Float[Tensor, "layers capacity width"]
+    count: Int[Tensor, "layers"]
+
+    @classmethod
+    def empty(cls, layers: int, width: int, device: torch.device) -> Clusters:
+        """No cluster."""
+        centres = torch.empty(layers, 0, width, dtype=torch.float32, device=device)
+        return cls(centres, torch.zeros(layers, dtype=torch.int64, device=device))
+
+    def live(self) -> Bool[Tensor, "layers capacity"]:
+        """Which rows are centres."""
+        return torch.arange(self.centres.shape[1], device=self.count.device) < self.count[:, None]
+
+
+def offer_all(
+    clusters: Sequence[Clusters],
+    values: Sequence[Float[Tensor, "_ _ _"]],
+    valid: Sequence[Bool[Tensor, "_ _"]],
+    reach: Reach,
+) -> tuple[tuple[Clusters, ...], Bool[Tensor, "batch"]]:
+    """The clusters of every group after inputs came in order, and which inputs opened one in any layer.
+
+    Waits for the device once for every 1,024 inputs.
+    """
+    longest = max((len(rows) for rows in values), default=0)
+    opened = torch.zeros(longest, dtype=torch.bool, device=values[0].device)
+    for start in range(0, longest, _ROWS):
+        rows = slice(start, start + _ROWS)
+        offers = [_Offer(c, v[rows], m[rows], reach) for c, v, m in zip(clusters, values, valid, strict=True)]
+        sizes = torch.stack([offer.sizes for offer in offers]).tolist()
+        clusters = [offer.finish(*size) for offer, size in zip(offers, sizes, strict=True)]
+        for offer in offers:
+            opened[start : start + len(offer.opened)] |= offer.opened
+    return tuple(clusters), opened
+
+
+def covered_by_all(
+    clusters: Sequence[Clusters], values: Sequence[Float[Tensor, "batch _ _"]], reach: Reach
+) -> list[Bool[Tensor, "batch _"]]:
+    """Per group, whether an existing cluster reaches each input in each layer. Waits for the device once."""
+    points = [rows.double().transpose(0, 1) for rows in values]
+    found = [_covered(c, p, reach, exact=False) for c, p in zip(clusters, points, strict=True)]
+    doubtful = torch.stack([doubts for _, doubts in found]).tolist()
+    return [
+        (_covered(c, p, reach, exact=True)[0] if again else covered).T
+        for c, p, (covered, _), again in zip(clusters, points, found, doubtful, strict=True)
+    ]
+
+
+class _Offer:
+    """Inputs offered to the clusters of one group, in two phases.
+
+    The first works on the device and leaves a few numbers in ``sizes``; told these, the second builds the result.
+    Between the two, one wait serves all groups.
+    """
+
+    def __init__(self, clusters: Clusters, values: Tensor, valid: Tensor, reach: Reach) -> None:
+        self._clusters, self._reach = clusters, reach
+        points = values.double().transpose(0, 1)
+        self.opened = torch.zeros(len(values), dtype=torch.bool, device=points.device)
+        self._rows: slice | Tensor = slice(None)
+        exact = points.device.type == "cpu"
+        covered, doubts = _covered(clusters, points, reach, exact=exact)
+        if exact:
+            # Where looking is free, only inputs that some layer has not covered need to be compared.
+            self._rows = open_rows = (~covered & valid.T).any(0)
+            values, valid, points = values[open_rows], valid[open_rows], points[:, open_rows]
+            covered = covered[:, open_rows]
+        self._values, self._valid, self._points = values, valid.T, points
+        self._opens = self._valid & ~covered
+        self._near, more = _near(points, self._opens, reach, exact=exact)
+        doubts = doubts + more
+        self._settled = _settle(self._opens, self._near, self._opens)
+        self.sizes = torch.stack([self._unsettled(), doubts, self._needed()])
+
+    def finish(self, unsettled: int, doubtful: int, needed: int) -> Clusters:
+        """The clusters after the offer."""
+        if doubtful:
+            self._opens = self._valid & ~_covered(self._clusters, self._points, self._reach, exact=True)[0]
+            self._near, _ = _near(self._points, self._opens, self._reach, exact=True)
+            self._settled, unsettled = _settle(self._opens, self._near, self._opens), 1
+        while unsettled:
+            self._settled = _settle(self._opens, self._near, self._settled[0])
+            unsettled, needed = torch.stack([self._unsettled(), self._needed()]).tolist()
+        self.opened[self._rows] = self._settled[0].any(0)
+        return _appended(self._clusters, self._values, self._settled[0], needed)
+
+    def _unsettled(self) -> Tensor:
+        return (self._settled[0] != self._settled[1]).sum()
+
+    def _needed(self) -> Tensor:
+        return (self._clusters.count + self._settled[0].sum(1)).max()
+
+
+def _near(points: Tensor, opens: Tensor, reach: Reach, *, exact: bool) -> tuple[Tensor, Tensor]:
+    """Which inputs reach earlier ones, among those that no old cluster covers, and doubtful comparisons."""
+    layers, rows = opens.shape
+    near = torch.empty(layers, rows, rows, dtype=torch.bool, device=points.device)
+    doubts = torch.zeros((), dtype=torch.int64, device=points.device)
+    for some in blocks(layers if rows else 0, rows * rows, points.device):
+        within, more = _within(points[some], points[some], reach, exact=exact)
+        near[some] = within.tril(-1) & opens[some, None, :] & opens[some, :, None]
+        doubts = doubts + more
+    return near, doubts
+
+
+def _settle(opens: Tensor, near: Tensor, guess: Tensor) -> tuple[Tensor, Tensor]:
+    """The last two of a few rounds of "a centre is what no earlier centre reaches"; equal when settled.
+
+    Every round settles at least the next input in order, and in practice all of them within a few.
+    """
+    before = guess
+    for _ in range(_ROUNDS):
+        before, guess = guess, opens & ~(near & guess[:, None, :]).any(2)
+        if guess.device.type == "cpu" and torch.equal(before, guess):
+            break
+    return guess, before
+
+
+def _covered(clusters: Clusters, points: Tensor, reach: Reach, *, exact: bool) -> tuple[Tensor, Tensor]:
+    covered = torch.zeros(points.shape[:2], dtype=torch.bool, device=points.device)
+    doubts = torch.zeros((), dtype=torch.int64, device=points.device)
+    live = clusters.live()
+    for start in range(0, live.shape[1], _CENTRES):
+        some = slice(start, start + _CENTRES)
+        # Distances of a few layers at a time: those of all at once would take gigabytes.
+        for layers in blocks(len(live), points.shape[1] * min(_CENTRES, live.shape[1]), points.device):
+            within, doubtful = _within(points[layers], clusters.centres[layers, some].double(), reach, exact=exact)
+            covered[layers] |= (within & live[layers, None, some]).any(2)
+            doubts = doubts + doubtful
+    return covered, doubts
+
+
+def _within(points: Tensor, others: Tensor, reach: Reach, *, exact: bool) -> tuple[Tensor, Tensor]:
+    """Whether each pair is within reach, and how many pairs the product alone could not decide."""
+    own, theirs = (rows.square().sum(2) for rows in (points, others))
+    # Squared distances less the limit, in as few passes over memory as there are operations.
+    beyond = torch.baddbmm(theirs[:, None, :], points, others.mT, alpha=-2)
+    beyond += (own - reach.square)[:, :, None]
+    within = beyond <= 0
+    # What the product and the sums can be off by, and the comparison with a rounded square.
+    error = (8 * points.shape[2] * _ROUNDING) * (own + theirs.amax(1, keepdim=True)) + 8 * _ROUNDING * reach.square
+    doubtful = beyond.abs_() <= error[:, :, None]
+    if not exact:
+        return within, doubtful.sum()
+    layer, row, column = doubtful.nonzero(as_tuple=True)
+    for some in blocks(len(layer), points.shape[2], points.device):
+        apart = points[layer[some], row[some]] - others[layer[some], column[some]]
+        within[layer[some], row[some], column[some]] = reach.holds(apart.square().sum(1))
+    return within, torch.zeros((), dtype=torch.int64, device=points.device)
+
+
+def _appended(clusters: Clusters, values: Tensor, chosen: Tensor, capacity: int) -> Clusters:
+    """The clusters with the chosen inputs as centres, in order."""
+    layers, old, width = clusters.centres.shape
+    if not len(values):
+        return clusters
+    # One row more than needed takes whatever was not chosen.
+    dtype = torch.promote_types(values.dtype, clusters.centres.dtype)
+    centres = values.new_zeros(layers, capacity + 1, width, dtype=dtype)
+    centres[:, :old] = clusters.centres
+    place = torch.where(chosen, clusters.count[:, None] + chosen.cumsum(1) - 1, capacity)
+    centres[torch.arange(layers, device=values.device)[:, None], place] = values.transpose(0, 1).to(dtype)
+    return Clusters(centres[:, :capacity].contiguous(), clusters.count + chosen.sum(1))
 
 
 @dataclass(frozen=True, eq=False)

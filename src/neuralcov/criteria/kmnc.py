@@ -8,13 +8,13 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from neuralcov.core import checks
+from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Stack
 from neuralcov.core.layout import Layout
-from neuralcov.core.ranges import Ranges
-from neuralcov.core.reference import Reference
 from neuralcov.core.shapes import Shaped
-from neuralcov.core.slots import SlotCriterion
+from neuralcov.criteria.bitmap import SlotCriterion
+from neuralcov.statistics.calibration import Reference
+from neuralcov.statistics.ranges import Ranges
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from neuralcov.core import checks
+from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Stack
 from neuralcov.core.shapes import Bool
-from neuralcov.core.slots import SlotCriterion
+from neuralcov.criteria.bitmap import SlotCriterion
 
 
 @dataclass(frozen=True, eq=False)

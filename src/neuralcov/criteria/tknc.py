@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from neuralcov.core import checks
+from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Stack
 from neuralcov.core.shapes import Bool
-from neuralcov.core.slots import SlotCriterion
-from neuralcov.core.topk import among_top_k
+from neuralcov.criteria.bitmap import SlotCriterion
+from neuralcov.kernels.operations import among_top_k
 
 
 @dataclass(frozen=True, eq=False)

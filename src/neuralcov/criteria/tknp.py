@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralcov.core import checks
+from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import (
     ALL_PROMISES,
@@ -18,11 +18,12 @@ from neuralcov.core.criterion import (
     not_finite,
     widths_of,
 )
-from neuralcov.core.keys import KeySet, set_keys
 from neuralcov.core.layout import Layout, group_by_width
+from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.core.sizes import blocks
-from neuralcov.core.topk import among_top_k
+from neuralcov.criteria.distinct import KeySet
+from neuralcov.kernels.hashing import set_keys
+from neuralcov.kernels.operations import among_top_k
 
 
 @dataclass(frozen=True, eq=False)

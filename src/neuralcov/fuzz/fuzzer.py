@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from neuralcov.core.errors import CampaignError
 from neuralcov.core.records import fingerprint
-from neuralcov.coverage import Coverage
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.configuration import (
     checked_inputs,
     checked_labels,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.core.mixing import STEP, mixed
+from neuralcov.core.digests import STEP, mixed
 
 
 def dice(seed: int, wave: int) -> np.random.Generator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from neuralcov.report.results import Measurement
+from neuralcov.results.results import Results
 
 
 def show_value(value: float | None) -> str:
@@ -29,7 +29,7 @@ def show_value(value: float | None) -> str:
     return "0.9999" if text == "1.0000" and value < 1 else text
 
 
-def value_table(result: Measurement) -> Table:
+def value_table(result: Results) -> Table:
     """Criteria and their values, with the increase where the suite was added to another."""
     table = Table(title=f"{result.suite}: {result.inputs} inputs on {result.model}", title_justify="left")
     table.add_column("criterion", overflow="fold")
@@ -39,7 +39,7 @@ def value_table(result: Measurement) -> Table:
         table.add_column("increase", justify="right")
     table.add_column("beside it")
     for name, value in result.values.items():
-        figures = result.beside.get(name, {})
+        figures = result.details.get(name, {})
         beside = ", ".join(f"{what} {show_value(number)}" for what, number in figures.items())
         row = [name, show_value(value)]
         if increase is not None:
@@ -48,7 +48,7 @@ def value_table(result: Measurement) -> Table:
     return table
 
 
-def layer_table(result: Measurement) -> Table:
+def layer_table(result: Results) -> Table:
     """Layers and their values under each criterion that has one for them."""
     shown = [name for name in result.values if any(row.values.get(name) is not None for row in result.layers)]
     table = Table(title="by layer", title_justify="left")

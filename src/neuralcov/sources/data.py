@@ -9,9 +9,8 @@ from typing import Any
 
 from neuralcov.core.errors import InputError, NeuralcovError
 from neuralcov.sources.folders import image_folder
-from neuralcov.sources.names import imported, split_call
+from neuralcov.sources.names import Source, imported, offered, split_call
 from neuralcov.sources.npz import read_npz
-from neuralcov.sources.offered import Source, offered
 from neuralcov.sources.samples import Batches, Samples
 
 _FORMS = "zoo:NAME, folder:PATH, npz:PATH, hf:PATH or package.module:factory"

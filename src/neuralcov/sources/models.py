@@ -12,10 +12,9 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from neuralcov.core.devices import usable_device
+from neuralcov.core.arguments import usable_device
 from neuralcov.core.errors import InputError, NeuralcovError
-from neuralcov.sources.names import imported, split_call
-from neuralcov.sources.offered import offered
+from neuralcov.sources.names import imported, offered, split_call
 from neuralcov.tap.inputs import call
 
 _FORMS = "package.module:factory, zoo:NAME, torchvision:NAME, timm:NAME or hf:PATH"

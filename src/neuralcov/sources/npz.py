@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.errors import InputError
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.sources.samples import Samples
 
 _INPUTS = ("inputs", "x", "images", "input_ids")
@@ -198,3 +199,32 @@ def _batch(content: Any, labels: Tensor | None, lengths: Tensor | None, rows: sl
 
 def _slices(count: int, size: int) -> Iterable[slice]:
     return (slice(start, start + size) for start in range(0, count, size))
+
+
+def assess(coverage: Coverage, loader: Iterable[Any]) -> None:
+    """Update a coverage with every batch, padding left out where a batch says what it is."""
+    coverage.assess(loader, lengths=_length_reader(loader))
+
+
+def calibrate_on(coverage: Coverage, loader: Iterable[Any]) -> None:
+    """Teach a coverage from every batch, padding left out where a batch says what it is."""
+    coverage.calibrate(loader, lengths=_length_reader(loader))
+
+
+def parse_padding(text: str) -> int | None:
+    """Read a token, or ``none``.
+
+    >>> parse_padding("1"), parse_padding("none")
+    (1, None)
+    """
+    if text.lower() == "none":
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        raise InputError(f"--padding {text!r}: expected a token's number, or none") from error
+
+
+def _length_reader(loader: Iterable[Any]) -> Callable[[PaddedBatch], Any] | None:
+    padded = isinstance(loader, list) and bool(loader) and isinstance(loader[0], PaddedBatch)
+    return (lambda batch: batch.lengths) if padded else None

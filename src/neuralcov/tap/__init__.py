@@ -1,8 +1,7 @@
 """From a model to :class:`~neuralcov.core.activations.Activations`."""
 
+from neuralcov.tap.hooks import Tap
 from neuralcov.tap.inputs import Batch, unpack_batch
-from neuralcov.tap.select import LayerChoice, choose_layers
-from neuralcov.tap.tap import Tap
-from neuralcov.tap.unmeasured import Unmeasured
+from neuralcov.tap.layers import LayerChoice, choose_layers
 
-__all__ = ["Batch", "LayerChoice", "Tap", "Unmeasured", "choose_layers", "unpack_batch"]
+__all__ = ["Batch", "LayerChoice", "Tap", "choose_layers", "unpack_batch"]

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuralcov.core.ledger import Finding
+from neuralcov.core.findings import Finding
 from neuralcov.tap.inputs import Padding, TokenWeights, first_tensor
 from neuralcov.tap.scopes import OWN, Mask, Scope, Taker, deciding, in_question
 from neuralcov.tap.signatures import Form, form_of

@@ -11,9 +11,9 @@ import torch.distributed
 from torch import Tensor, nn
 
 from neuralcov.tap.absent import module_name
+from neuralcov.tap.axes import Kind
 from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.inputs import first_tensor
-from neuralcov.tap.kinds import Kind
 from neuralcov.tap.known_rows import KnownRows
 from neuralcov.tap.members import Members
 from neuralcov.tap.rows import Note, Rows, checked_owners, note, own_rows

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.tap.absent import module_name
-from neuralcov.tap.kinds import Kind, feature_axis
+from neuralcov.tap.axes import Kind, feature_axis
 from neuralcov.tap.masks import LayerMasks, Masks
 from neuralcov.tap.members import Members
 from neuralcov.tap.probe import Probe, capturing

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.shapes import Float, Int
-from neuralcov.tap.rules import CONSTANT, ENDINGS, VALUELESS, WEIGHTED, pass_back
+from neuralcov.tap.relevance_rules import CONSTANT, ENDINGS, VALUELESS, WEIGHTED, pass_back
 from neuralcov.tap.tape import Spot, Tape
 
 

@@ -18,8 +18,8 @@ from torch.nn.utils.rnn import PackedSequence
 from neuralcov.core.activations import home_of
 from neuralcov.core.errors import LayerError
 from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.tap.axes import Kind, feature_axis
 from neuralcov.tap.inputs import first_tensor
-from neuralcov.tap.kinds import Kind, feature_axis
 
 Rows: TypeAlias = "Callable[[str, Tensor], Any]"
 IN_PLACE, INPUT_MAJOR, INPUT_MINOR = "in place", "input-major", "input-minor"

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from neuralcov.core.errors import LayerError
-from neuralcov.tap.kinds import Kind, declared_width, feature_axis, output_axis
+from neuralcov.tap.axes import Kind, declared_width, feature_axis, output_axis
 
 # Ranks compute the same numbers in nearly the same order; different parts of an output differ by far more.
 _TOLERANCE = 1e-3

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from neuralcov.tap.select import named_layers
+from neuralcov.tap.layers import named_layers
 
 # What may be folded into a layer: outputs are multiplied by a scale and shifted, feature by feature.
 Affine = tuple[Tensor, Tensor]

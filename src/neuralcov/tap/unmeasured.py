@@ -8,49 +8,20 @@ attention module answers for its projections, and a chosen block for all within.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import UninitializedParameter
 
-from neuralcov.tap.kinds import is_layer_by_default
-from neuralcov.tap.select import named_layers
+from neuralcov.core.findings import Unmeasured
+from neuralcov.tap.axes import is_layer_by_default
+from neuralcov.tap.layers import named_layers
 
-# Above this share a person should know.
-NOTEWORTHY = 0.05
 _LISTED = 5
 _EMBEDDINGS = (nn.Embedding, nn.EmbeddingBag)
 _NORMS = (nn.LayerNorm, nn.GroupNorm, _NormBase)
 _NAMED_NORM = re.compile(r"Norm(\dd)?$")
-
-
-@dataclass(frozen=True)
-class Unmeasured:
-    """The share of a model's parameters that belong to no measured layer.
-
-    Args:
-        share: of all parameters, those of no measured layer.
-        unseen: the same without embeddings, norms and layers that ``layers=`` leaves out on purpose.
-        largest: the largest parameters behind ``unseen``, with their sizes.
-    """
-
-    share: float
-    unseen: float
-    largest: Mapping[str, int]
-
-    @property
-    def noteworthy(self) -> bool:
-        """Whether so much is unseen that a person should know."""
-        return self.unseen > NOTEWORTHY
-
-    def __str__(self) -> str:
-        names = ", ".join(f"{name} ({size:,})" for name, size in self.largest.items())
-        return (
-            f"{100 * self.unseen:.0f} % of the model's parameters, not counting embeddings and norms, belong to "
-            f"no measured layer, so that what they compute is not measured; the largest are {names}"
-        )
 
 
 def unmeasured(model: nn.Module, measured: Iterable[nn.Module], *, by_choice: bool) -> Unmeasured:

@@ -9,8 +9,7 @@ import torch
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import TAKEN, Criterion, State
-from neuralcov.testing.cases import Case, of_unknown_classes, with_not_finite
-from neuralcov.testing.compare import copied, same, unchanged
+from neuralcov.testing.cases import Case, copied, of_unknown_classes, same, unchanged, with_not_finite
 
 
 def law_admitting_is_judging_and_observing(case: Case) -> None:

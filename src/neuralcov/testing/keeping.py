@@ -12,8 +12,7 @@ import torch
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import State
 from neuralcov.core.errors import CoverageWarning
-from neuralcov.testing.cases import Case, with_not_finite
-from neuralcov.testing.compare import copied, equal_bits, same, unchanged
+from neuralcov.testing.cases import Case, copied, equal_bits, same, unchanged, with_not_finite
 
 # A coverage comes after testing in the order of imports, and so is imported where it is needed.
 AnyCoverage = Any
@@ -77,7 +76,7 @@ def _measured(case: Case) -> AnyCoverage:
 
 
 def _empty(case: Case) -> AnyCoverage:
-    from neuralcov.coverage import Coverage
+    from neuralcov.coverage.coverage import Coverage
 
     # Without keys, so that inputs may be merged twice.
     return Coverage.of_layers(case.suite.layout.widths, [case.criterion], keys="none")

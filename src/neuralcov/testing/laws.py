@@ -28,9 +28,9 @@ from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.records import flatten, unflatten
 from neuralcov.testing import admitting, keeping
 from neuralcov.testing.cases import Case, calibrated, cases, moved, with_not_finite
-from neuralcov.testing.compare import copied as _copy
-from neuralcov.testing.compare import same as _same
-from neuralcov.testing.compare import unchanged as _unchanged
+from neuralcov.testing.cases import copied as _copy
+from neuralcov.testing.cases import same as _same
+from neuralcov.testing.cases import unchanged as _unchanged
 
 Law = Callable[[Case], None]
 
@@ -249,7 +249,7 @@ def law_a_duplicate_adds_nothing(case: Case) -> None:
 
 def law_saved_coverage_goes_on(case: Case) -> None:
     """A coverage saved to a file and loaded has the same value and the same next gain."""
-    from neuralcov.coverage import Coverage
+    from neuralcov.coverage.coverage import Coverage
 
     criterion = type(case.criterion)(**case.criterion.parameters)
     coverage = Coverage.of_layers(case.suite.layout.widths, [criterion])

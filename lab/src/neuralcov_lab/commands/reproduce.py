@@ -9,7 +9,7 @@ import typer
 
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
-from neuralcov.core.devices import usable_device
+from neuralcov.core.arguments import usable_device
 from neuralcov.core.errors import InputError
 from neuralcov_lab.experiments import PLANS, SCALES, CellFolder, Outcome, Workbench, cells_of, run_cells
 

@@ -9,7 +9,7 @@ import typer
 
 from neuralcov.cli import options
 from neuralcov.cli.console import output
-from neuralcov.core.devices import usable_device
+from neuralcov.core.arguments import usable_device
 from neuralcov.sources.names import split_call
 from neuralcov_lab import training
 from neuralcov_lab.training.card import card_path

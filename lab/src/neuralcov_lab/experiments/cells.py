@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from neuralcov.core.errors import InputError, NeuralcovError
-from neuralcov.core.locks import lock_file
+from neuralcov.core.files import lock_file
 from neuralcov_lab.experiments.scales import Scale, scale_from_json
 from neuralcov_lab.experiments.workbench import Workbench
 

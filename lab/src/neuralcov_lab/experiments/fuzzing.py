@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralcov.coverage import Coverage
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import NC
 from neuralcov.fuzz import Fuzzer
 from neuralcov.fuzz.campaign.result import Campaign

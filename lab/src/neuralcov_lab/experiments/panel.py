@@ -15,7 +15,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import NEVER_FALLS
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.layout import Layout
-from neuralcov.coverage import Coverage
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.tap import unpack_batch
 from neuralcov.tap.inputs import requires_two_inputs
 from neuralcov_lab.experiments.settings import AnyCriterion, representatives, taught
@@ -163,7 +163,7 @@ class Panel:
             "inputs": seen,
             "increase": {name: values[name] - before for name, before in self.training_values.items()},
             "own": own.values(),
-            "beside": own.beside(),
+            "beside": own.details(),
             "left out": own.left_out(),
         }
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from neuralcov.core.activations import Activations
-from neuralcov.coverage import Coverage
+from neuralcov.coverage.coverage import Coverage
 from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.experiments.attacks import CW_CONSTANT, LEAST_CHANGE, Attacked, attack, kept_prediction

@@ -9,7 +9,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import SPLIT_FREE
 from neuralcov.core.errors import InputError
 from neuralcov.core.layout import Layout
-from neuralcov.core.ledger import Ledger, SharedStates
+from neuralcov.coverage.collection import Ledger, SharedStates
 from neuralcov_lab.experiments.settings import AnyCriterion
 
 Values = dict[str, float]
@@ -68,9 +68,9 @@ class Tally:
         found = {name: value for ledger, _ in self._ledgers for name, value in ledger.values().items()}
         return {name: found[name] for name in self._order if name in found}
 
-    def beside(self) -> dict[str, dict[str, float]]:
+    def details(self) -> dict[str, dict[str, float]]:
         """What stands beside the values."""
-        return {name: figures for ledger, _ in self._ledgers for name, figures in ledger.beside().items()}
+        return {name: figures for ledger, _ in self._ledgers for name, figures in ledger.details().items()}
 
     def left_out(self) -> dict[str, int]:
         """By criterion, how many inputs it left out."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from neuralcov.coverage import Coverage
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.experiments.cells import Cell
 from neuralcov_lab.experiments.panel import quiet

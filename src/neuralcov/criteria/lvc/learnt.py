@@ -11,15 +11,15 @@ from torch import Tensor
 
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import in_execution_order
-from neuralcov.core.moments import Moments
 from neuralcov.core.records import Record
-from neuralcov.core.reference import Reference
-from neuralcov.core.sample import Sample
 from neuralcov.core.shapes import Float, Int
-from neuralcov.core.volume import TrainingCovariance
 from neuralcov.criteria.lvc.room import FAR
+from neuralcov.criteria.lvc.sample import Sample
 from neuralcov.criteria.lvc.suites import Suites
+from neuralcov.criteria.lvc.volume import TrainingCovariance
 from neuralcov.criteria.lvc.whitened import Whitened, leaving_one_out
+from neuralcov.statistics.calibration import Reference
+from neuralcov.statistics.moments import Moments
 
 # Fewer lengths than this do not show which one a training input in a thousand exceeds.
 _ENOUGH = 1000

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from neuralcov.core import checks
+from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
+from neuralcov.core.arguments import Glance
 from neuralcov.core.criterion import (
     MERGE_EXACT,
     ORDER_FREE,
@@ -25,17 +26,16 @@ from neuralcov.core.criterion import (
     widths_of,
     with_excluded,
 )
-from neuralcov.core.devices import Glance
-from neuralcov.core.folds import among
 from neuralcov.core.layout import Layout, in_execution_order
-from neuralcov.core.moments import empty_moments, merge_all
-from neuralcov.core.reference import Reference
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.lvc import schema1
+from neuralcov.criteria.lvc.folds import among
 from neuralcov.criteria.lvc.learnt import LVCLearnt
 from neuralcov.criteria.lvc.room import FAR, SLOTS, TOO_FAR, Room, kinds_of, places
 from neuralcov.criteria.lvc.suites import LVCState, Suites, suites_of
 from neuralcov.criteria.lvc.whitened import Whitened
+from neuralcov.statistics.calibration import Reference
+from neuralcov.statistics.moments import empty_moments, merge_all
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +241,7 @@ class LVC(Criterion[LVCState]):
         """Inputs that are not finite, and those too far out to be measured."""
         return torch.where(self._whitened(batch).measurable, not_finite(batch), UNPLACED)
 
-    def beside(self, state: LVCState) -> Mapping[str, float]:
+    def details(self, state: LVCState) -> Mapping[str, float]:
         """Share of extreme inputs, what training inputs would show, and with folds the standard error."""
         learnt: LVCLearnt = self.require_fitted()
         figures = {"beyond": float(state.beyond) / max(1, int(state.counts[TAKEN]))}
@@ -254,7 +254,7 @@ class LVC(Criterion[LVCState]):
             figures["standard error"] = float(error)
         return figures
 
-    def remarks(self, state: LVCState) -> tuple[str, ...]:
+    def notes(self, state: LVCState) -> tuple[str, ...]:
         """Layers left out, far inputs that do not count, and suites or training data too small for the layers."""
         learnt: LVCLearnt = self.require_fitted()
         widest, taken = max(state.widths), int(state.counts[TAKEN])

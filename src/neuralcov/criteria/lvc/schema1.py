@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.criterion import State
-from neuralcov.core.moments import Moments
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.core.volume import TrainingCovariance
 from neuralcov.criteria.lvc.learnt import LVCLearnt
 from neuralcov.criteria.lvc.room import Room
 from neuralcov.criteria.lvc.suites import LVCState
+from neuralcov.criteria.lvc.volume import TrainingCovariance
+from neuralcov.statistics.moments import Moments
 
 
 @dataclass(frozen=True, eq=False)

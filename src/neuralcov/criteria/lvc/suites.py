@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.criterion import State
-from neuralcov.core.folds import FoldMoments, leaving_out, union
-from neuralcov.core.moments import Moments
 from neuralcov.core.shapes import Float, Int
-from neuralcov.core.volume import Suite
+from neuralcov.criteria.lvc.folds import FoldMoments, leaving_out, union
 from neuralcov.criteria.lvc.room import Room
+from neuralcov.criteria.lvc.volume import Suite
+from neuralcov.statistics.moments import Moments
 
 Volumes = tuple[Float[Tensor, "_"], ...]
 

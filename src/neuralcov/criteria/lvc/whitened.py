@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Stack
-from neuralcov.core.moments import Moments
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.core.volume import TrainingCovariance
 from neuralcov.criteria.lvc.room import STRETCHED, TOO_FAR
+from neuralcov.criteria.lvc.volume import TrainingCovariance
+from neuralcov.statistics.moments import Moments
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,8 @@ from safetensors.numpy import load
 
 from neuralcov.core.container import SEEDS, opened, write
 from neuralcov.core.errors import CampaignError, ForeignFileError, StateFileError
-from neuralcov.core.files import atomic_write
-from neuralcov.core.locks import lock_file
-from neuralcov.coverage import Coverage
+from neuralcov.core.files import atomic_write, lock_file
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.log import Log, WaveRecord
 
 SCHEMA = 1

@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor
 
 from neuralcov.core.errors import CoverageWarning
-from neuralcov.coverage import Coverage
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.faults.fault import Fault, grouped
 from neuralcov.fuzz.faults.quality import classes_reached, scaled_entropy

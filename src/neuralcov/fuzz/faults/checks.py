@@ -15,7 +15,7 @@ from neuralcov.fuzz.campaign.log import DISAGREEMENT, EXCEPTION, KINDS, MISPREDI
 from neuralcov.fuzz.formats import InputFormat
 from neuralcov.fuzz.search.runner import Failure, RunResult, finite_rows, in_halves, take_rows
 from neuralcov.tap.inputs import call, to_device
-from neuralcov.tap.predict import checked_classes, predicted_classes
+from neuralcov.tap.outputs import checked_classes, predicted_classes
 
 
 @dataclass(frozen=True, eq=False)

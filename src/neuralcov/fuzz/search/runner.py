@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CampaignError, NeuralcovError
-from neuralcov.coverage import Coverage
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.formats import InputFormat
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.errors import InputError
-from neuralcov.coverage import Coverage
+from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.log import EXCEPTION, INVALID, KEPT, LOST, NO_GAIN, NOT_FINITE, TIME_OUT, WaveRecord
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.faults.checks import FaultChecker, gathered

@@ -1,0 +1,57 @@
+"""What a measurement has to say beside its values, as plain data: rows of layers, findings, what was not measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# Above this share a person should know.
+NOTEWORTHY = 0.05
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One layer of a coverage: its values by criterion, ``None`` where a criterion has none for it."""
+
+    layer: str
+    neurons: int
+    values: Mapping[str, float | None]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a measurement that a person should know."""
+
+    criterion: str
+    sentence: str
+    inputs: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.criterion}: {self.sentence}"
+
+
+@dataclass(frozen=True)
+class Unmeasured:
+    """The share of a model's parameters that belong to no measured layer.
+
+    Args:
+        share: of all parameters, those of no measured layer.
+        unseen: the same without embeddings, norms and layers that ``layers=`` leaves out on purpose.
+        largest: the largest parameters behind ``unseen``, with their sizes.
+    """
+
+    share: float
+    unseen: float
+    largest: Mapping[str, int]
+
+    @property
+    def noteworthy(self) -> bool:
+        """Whether so much is unseen that a person should know."""
+        return self.unseen > NOTEWORTHY
+
+    def __str__(self) -> str:
+        names = ", ".join(f"{name} ({size:,})" for name, size in self.largest.items())
+        return (
+            f"{100 * self.unseen:.0f} % of the model's parameters, not counting embeddings and norms, belong to "
+            f"no measured layer, so that what they compute is not measured; the largest are {names}"
+        )

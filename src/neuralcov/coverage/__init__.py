@@ -1,0 +1,5 @@
+"""Coverage, and what it is made of."""
+
+from neuralcov.coverage.coverage import Coverage
+
+__all__ = ["Coverage"]

@@ -1,0 +1,347 @@
+"""Several criteria and their states kept together: what every batch, snapshot and merge goes through."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.activations import Activations
+from neuralcov.core.criterion import NOT_FINITE, SPLIT_FREE, TAKEN, UNPLACED, Criterion, State
+from neuralcov.core.errors import HyperParameterError, InputError, MismatchError, StaleProposalError
+from neuralcov.core.findings import Finding, LayerRow
+from neuralcov.core.guards import Turn, in_turn
+from neuralcov.core.layout import Layout
+from neuralcov.core.records import move
+from neuralcov.coverage.ownership import Holding, Owned, Shared
+from neuralcov.coverage.seen import SeenInputs
+
+AnyCriterion = Criterion[Any]
+States = tuple[State, ...]
+Holdings = tuple[Holding[Any], ...]
+SharedStates = tuple[Shared[Any], ...]
+
+
+class Ledger:
+    """Criteria, the layers they watch, and one state each.
+
+    States are held as :mod:`neuralcov.coverage.ownership` says, so that nothing which somebody keeps is overwritten.
+    """
+
+    def __init__(self, criteria: Sequence[AnyCriterion]) -> None:
+        if criteria is None or isinstance(criteria, (Criterion, str)):
+            raise HyperParameterError(f"criteria {criteria!r}: expected a list, for example [nc.NLC(), nc.NC(0.75)]")
+        for criterion in criteria:
+            if not isinstance(criterion, Criterion):
+                raise HyperParameterError(f"{criterion!r} is not a criterion: expected for example nc.NLC()")
+        names = [criterion.name for criterion in criteria]
+        for name in names:
+            if names.count(name) > 1:
+                raise HyperParameterError(f"the criterion {name} is given {names.count(name)} times: give it once")
+        if not names:
+            raise HyperParameterError("no criteria: give at least one, for example nc.NLC()")
+        self.criteria: tuple[AnyCriterion, ...] = tuple(criteria)
+        self.names = tuple(names)
+        self.layout: Layout | None = None
+        self.turn = Turn()
+        self.definitions = self.own_definitions()
+        self.seen: SeenInputs | None = None
+        self.version = 0
+        self._holdings: Holdings | None = None
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What batches must carry besides activations."""
+        return frozenset().union(*(criterion.needs for criterion in self.criteria))
+
+    @property
+    def learns(self) -> frozenset[str]:
+        """What calibration must fill."""
+        return frozenset().union(*(criterion.learns for criterion in self.criteria))
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing has been observed."""
+        return self._holdings is None
+
+    @property
+    def states(self) -> States:
+        """One state per criterion, to be read at once. To keep them, call :meth:`share`."""
+        return tuple(holding.state for holding in self.holdings)
+
+    @property
+    def holdings(self) -> Holdings:
+        """One state per criterion, with who may overwrite it."""
+        if self._holdings is not None:
+            return self._holdings
+        assert self.layout is not None, "states exist once the layers are known"
+        return tuple(Owned(criterion.init(self.layout)) for criterion in self.criteria)
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs were observed, those excluded included: the most that any criterion counts."""
+        if self.empty:
+            return 0
+        return int(torch.stack([state.counts.sum() for state in self.states]).max())
+
+    @in_turn
+    def share(self) -> SharedStates | None:
+        """Give the present states to somebody who keeps them; from here on nothing overwrites them."""
+        if self._holdings is None:
+            return None
+        shared = tuple(holding.share() for holding in self._holdings)
+        self._holdings = shared
+        return shared
+
+    def adopt(self, states: SharedStates | None) -> None:
+        """Go on from states that somebody else keeps as well, or from nothing."""
+        self.advance(states)
+
+    @in_turn
+    def fork(self) -> Ledger:
+        """Copy this ledger; neither overwrites the states that both begin with."""
+        twin = Ledger(self.criteria)
+        twin.layout = self.layout
+        twin.definitions = dict(self.definitions)
+        twin.seen = None if self.seen is None else self.seen.copy()
+        twin.adopt(self.share())
+        return twin
+
+    def advance(self, holdings: Holdings | None, *, changed: bool = True) -> None:
+        """Replace the states: the one place where that happens.
+
+        Proposals made before are refused from now on, unless nothing ``changed`` but the counts of excluded inputs.
+        """
+        self._holdings = holdings
+        self.version += changed
+
+    def own_definitions(self) -> dict[str, int]:
+        """By criterion, the definition that this version measures under; that of loaded states may be an earlier."""
+        return {criterion.name: criterion.definition for criterion in self.criteria}
+
+    def check(self, batch: Activations) -> None:
+        """Refuse a batch that lacks what a criterion needs, and any for a state of an earlier definition."""
+        for criterion in self.criteria:
+            measured = self.definitions[criterion.name]
+            if measured != criterion.definition:
+                raise MismatchError(
+                    f"{criterion.name}: measured under definition {measured}, and this version measures under "
+                    f"{criterion.definition}: measure again"
+                )
+            if criterion.learns:
+                criterion.require_fitted()
+            for need in sorted(criterion.needs):
+                if getattr(batch, need) is None:
+                    raise InputError(f"{criterion.name} needs {need}: pass them with the batch")
+
+    @in_turn
+    def observe(self, batch: Activations) -> None:
+        """Observe a batch."""
+        self.check(batch)
+        self.advance(tuple(h.observe(c, batch) for c, h in zip(self.criteria, self.holdings, strict=True)))
+        self.note(batch)
+
+    @property
+    def keeps_keys(self) -> bool:
+        """Whether the content keys of inputs are kept."""
+        return self.seen is not None and self.seen.keeps_keys
+
+    def note(self, batch: Activations, taken: Tensor | None = None) -> None:
+        """Keep in mind which inputs were observed, all of a batch or those ``taken`` of it."""
+        if self.seen is not None:
+            self.seen.add(batch, taken)
+
+    @in_turn
+    def observe_one_by_one(self, batch: Activations) -> None:
+        """Observe a batch one input at a time, for criteria whose value depends on batching; the others whole."""
+        self.check(batch)
+        observed = []
+        for criterion, holding in zip(self.criteria, self.holdings, strict=True):
+            whole = SPLIT_FREE in criterion.promises
+            for part in [batch] if whole else (batch.take(slice(i, i + 1)) for i in range(batch.size)):
+                holding = holding.observe(criterion, part)
+            observed.append(holding)
+        self.advance(tuple(observed))
+        self.note(batch)
+
+    @in_turn
+    def admit(self, batch: Activations, *, min_gain: float = 0.0) -> Tensor:
+        """Observe inputs in order, each only if some criterion gains more than ``min_gain`` on the state it meets.
+
+        A criterion has no say about inputs that it excludes, and counts them whether they are admitted or not.
+        """
+        self.check(batch)
+        if len(self.criteria) == 1:
+            admitted, holding = self.holdings[0].admit(self.criteria[0], batch, min_gain)
+            self.advance((holding,), changed=bool(admitted.any()))
+            self.note(batch, admitted)
+            return admitted
+        return self._admit_by_any(batch, min_gain)
+
+    def _admit_by_any(self, batch: Activations, min_gain: float) -> Tensor:
+        """Admit inputs for several criteria, one input at a time."""
+        holdings = self.holdings
+        exclusions = torch.stack([criterion.exclusions(batch).cpu() for criterion in self.criteria], dim=1)
+        admitted = torch.zeros(batch.size, dtype=torch.bool)
+        for index, excluded in enumerate(exclusions.tolist()):
+            alone = batch.take(slice(index, index + 1))
+            judged = zip(self.criteria, holdings, excluded, strict=True)
+            # One that gains is enough: the criteria after it need not be asked.
+            if any(not out and float(criterion.gain(h.state, alone)) > min_gain for criterion, h, out in judged):
+                holdings = tuple(h.observe(c, alone) for c, h in zip(self.criteria, holdings, strict=True))
+                admitted[index] = True
+        # Inputs that another criterion admitted were counted when they were observed.
+        rest = exclusions[~admitted]
+        if rest.any():
+            holdings = tuple(h.exclude(rest[:, column]) for column, h in enumerate(holdings))
+        self.advance(holdings, changed=bool(admitted.any()))
+        admitted = admitted.to(batch.device)
+        self.note(batch, admitted)
+        return admitted
+
+    @in_turn
+    def gain(self, batch: Activations) -> dict[str, Tensor]:
+        """How far each input alone would move each criterion."""
+        self.check(batch)
+        return {c.name: c.gain(s, batch) for c, s in zip(self.criteria, self.states, strict=True)}
+
+    @in_turn
+    def scores(self, batch: Activations) -> dict[str, Tensor]:
+        """The surprise of each input, for the criteria that have one."""
+        self.check(batch)
+        found = {criterion.name: criterion.score(batch) for criterion in self.criteria}
+        return {name: score for name, score in found.items() if score is not None}
+
+    @in_turn
+    def values(self) -> dict[str, float]:
+        """The value of each criterion; waits for the device once."""
+        if self.layout is None:
+            for criterion in self.criteria:
+                if criterion.learns:
+                    criterion.require_fitted()
+            return dict.fromkeys(self.names, 0.0)
+        numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)]).tolist()
+        for number, criterion, state in zip(numbers, self.criteria, self.states, strict=True):
+            if math.isnan(number):
+                raise InputError(
+                    f"{criterion.name} has no value: {criterion.undefined(state)}; restore a snapshot or measure again"
+                )
+        return dict(zip(self.names, numbers, strict=True))
+
+    @in_turn
+    def details(self) -> dict[str, dict[str, float]]:
+        """Figures that stand beside the values, for criteria that have some."""
+        if self.layout is None:
+            return {}
+        found = {c.name: dict(c.details(s)) for c, s in zip(self.criteria, self.states, strict=True)}
+        return {name: figures for name, figures in found.items() if figures}
+
+    @in_turn
+    def by_layer(self) -> tuple[LayerRow, ...]:
+        """Every layer with its value under every criterion."""
+        if self.layout is None:
+            return ()
+        columns = {c.name: c.by_layer(s) for c, s in zip(self.criteria, self.states, strict=True)}
+        numbers = {name: None if column is None else column.tolist() for name, column in columns.items()}
+        return tuple(
+            LayerRow(layer, shape.neurons, {name: _number(column, i) for name, column in numbers.items()})
+            for i, (layer, shape) in enumerate(self.layout.items())
+        )
+
+    @in_turn
+    def findings(self) -> tuple[Finding, ...]:
+        """What was left out and what to bear in mind; an error if a criterion could place no input at all."""
+        if self.empty:
+            return ()
+        found = []
+        for criterion, state in zip(self.criteria, self.states, strict=True):
+            counts = state.counts.tolist()
+            if counts[UNPLACED] and not counts[TAKEN]:
+                raise InputError(
+                    f"{criterion.name} could place none of {counts[UNPLACED]} inputs: {criterion.unplaced}"
+                )
+            if counts[NOT_FINITE]:
+                said = f"{counts[NOT_FINITE]} inputs with NaN or infinite outputs were left out"
+                found.append(Finding(criterion.name, said, counts[NOT_FINITE]))
+            if counts[UNPLACED]:
+                said = f"{counts[UNPLACED]} inputs were left out: {criterion.unplaced}"
+                found.append(Finding(criterion.name, said, counts[UNPLACED]))
+            found.extend(Finding(criterion.name, remark) for remark in criterion.notes(state))
+        return tuple(found)
+
+    def merge(self, other: Ledger) -> None:
+        """Take in what another ledger has seen."""
+        # Never in both turns at once: another thread may be merging the other way round.
+        self._take_in(other.fork())
+
+    @in_turn
+    def _take_in(self, other: Ledger) -> None:
+        if self.names != other.names:
+            raise MismatchError(
+                f"criteria differ: this coverage has {', '.join(self.names)}, the other {', '.join(other.names)}"
+            )
+        if other.layout is None or other.empty:
+            return
+        self.layout = self.layout or other.layout
+        self.layout.require_same(other.layout, "the other coverage")
+        theirs = other.share()
+        assert theirs is not None
+        there = tuple(Shared(move(shared.state, self.layout.device)) for shared in theirs)
+        if self.empty:
+            self.definitions = dict(other.definitions)
+            self.adopt(there)
+            return
+        both = zip(self.criteria, self.holdings, there, strict=True)
+        self.advance(tuple(ours.merge(criterion, new) for criterion, ours, new in both))
+
+
+def _number(column: list[float] | None, index: int) -> float | None:
+    if column is None or math.isnan(column[index]):
+        return None
+    return column[index]
+
+
+class Proposal:
+    """Inputs judged but not yet observed.
+
+    ``gain`` holds, by criterion, how far each input alone would move the value.
+    """
+
+    def __init__(self, ledger: Ledger, batch: Activations, gain: dict[str, Tensor]) -> None:
+        self.gain = gain
+        self._ledger, self.turn = ledger, ledger.turn
+        self._batch = batch
+        self._version = ledger.version
+
+    @in_turn
+    def commit(self, keep: Any = None) -> None:
+        """Observe the kept inputs one by one, in order; all by default.
+
+        Refused once the coverage has changed. An ``admit`` that admitted nothing is no change: it may have counted
+        excluded inputs, on which no gain depends.
+
+        Args:
+            keep: a mask over the inputs or their indices.
+        """
+        if self._ledger.version != self._version:
+            raise StaleProposalError("the coverage has changed since this proposal was made: propose again")
+        kept = self._batch if keep is None else self._batch.take(self._rows(keep))
+        self._ledger.observe_one_by_one(kept)
+
+    def _rows(self, keep: Any) -> Tensor:
+        rows = torch.as_tensor(keep)
+        if rows.dtype == torch.bool:
+            if rows.shape != (self._batch.size,):
+                raise InputError(f"keep of shape {tuple(rows.shape)}: expected a mask of {self._batch.size} inputs")
+            return rows
+        if rows.numel() == 0:
+            return rows.long()
+        if rows.dim() != 1 or rows.is_floating_point() or rows.is_complex():
+            raise InputError(f"keep of type {rows.dtype} and shape {tuple(rows.shape)}: expected a mask or indices")
+        outside = rows[(rows < 0) | (rows >= self._batch.size)]
+        if len(outside):
+            raise InputError(f"keep names input {int(outside[0])}, but the proposal has {self._batch.size} inputs")
+        return rows

@@ -1,0 +1,340 @@
+"""What goes into state files and saved calibrations, and how it comes back.
+
+A file is read in this order: schema and content; the header's SHA-256; criteria by name and hyper-parameters; the form
+of every tensor; and only then the tensors themselves, each with its SHA-256.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralcov.core.container import CALIBRATION, STATE, AnyPath, Container, opened, save, write
+from neuralcov.core.criterion import criterion_class, criterion_stored_as, stored_class
+from neuralcov.core.errors import HyperParameterError, NeuralcovError
+from neuralcov.core.guards import ordinary_tensors
+from neuralcov.core.layout import Layout
+from neuralcov.core.old_identity import old_identity
+from neuralcov.core.old_names import from_schema_1, with_declared_names
+from neuralcov.core.records import Record, flatten, stored_name, unflatten
+from neuralcov.core.templates import require_form
+from neuralcov.coverage.collection import AnyCriterion, States
+from neuralcov.coverage.provenance import from_utc, to_utc
+from neuralcov.coverage.seen import SKETCH_SIZE, KeyRule, Run, SeenInputs
+from neuralcov.statistics.calibration import Reference, require_reference
+
+__all__ = [
+    "AnyPath",
+    "StoredCalibration",
+    "StoredCoverage",
+    "load_coverage",
+    "load_reference",
+    "save_coverage",
+    "save_reference",
+    "write_coverage",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class StoredCoverage:
+    """The content of a state file.
+
+    Args:
+        layout: the layers.
+        modules: the names of the chosen modules, ``None`` for a coverage without a model.
+        criteria: with what calibration taught them, short of traces.
+        states: one for each.
+        identities: by criterion, the id of its calibration.
+        definitions: by criterion, the number of the definition it was measured under.
+        seen: which inputs, by runs and sketch; ``None`` where a file does not tell.
+        provenance: the model, preprocessing and the like, as plain data.
+        id: of the file, once there is one.
+        rows: which rows of each layer's output belong to which input, ``None`` where that was never found out.
+    """
+
+    layout: Layout
+    modules: tuple[str, ...] | None
+    criteria: tuple[AnyCriterion, ...]
+    states: States
+    identities: Mapping[str, str | None]
+    definitions: Mapping[str, int]
+    seen: SeenInputs | None
+    provenance: Mapping[str, Any]
+    id: str | None = None
+    rows: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class StoredCalibration:
+    """The content of a calibration file; ``old_identity`` is there for one of schema 1."""
+
+    reference: Reference
+    provenance: Mapping[str, Any]
+    old_identity: Callable[[frozenset[str]], str] | None = None
+
+
+def save_coverage(path: AnyPath, content: StoredCoverage) -> str:
+    """Write a state file: states, and what calibration taught each criterion short of traces; return its id."""
+    return save(path, STATE, *_taken_apart(content))
+
+
+def write_coverage(file: BinaryIO, content: StoredCoverage) -> str:
+    """Write the same to an open file."""
+    return write(file, STATE, *_taken_apart(content))
+
+
+def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The header and the tensors of a state file."""
+    tensors: dict[str, Tensor] = {}
+    entries = []
+    for key, criterion, state in zip(plain_keys(content.criteria), content.criteria, content.states, strict=True):
+        entries.append(
+            {
+                "name": stored_class(type(criterion)),
+                "definition": content.definitions[criterion.name],
+                "parameters": criterion.parameters,
+                "calibration": content.identities[criterion.name],
+                "learnt": flatten(criterion.portable(), f"{key}.learnt", tensors, stored_name),
+                "state": flatten(state, key, tensors, stored_name),
+            }
+        )
+    seen = content.seen
+    assert seen is not None
+    tensors["inputs.sketch"] = torch.from_numpy(seen.sketch.view(np.int64).copy())
+    header = {
+        "criteria": entries,
+        "layout": content.layout.to_json(),
+        "modules": content.modules,
+        "inputs": {
+            "keys": seen.mark,
+            "runs": [
+                {"id": run.id, "inputs": run.inputs, "from": to_utc(run.first), "to": to_utc(run.last)}
+                for run in seen.runs
+            ],
+            "shared": seen.shared,
+            "sketch": {"tensor": "inputs.sketch"},
+        },
+        "provenance": content.provenance,
+        "rows": content.rows,
+    }
+    return header, tensors
+
+
+def plain_keys(criteria: Sequence[AnyCriterion]) -> list[str]:
+    """Return a short name for each criterion, of letters, digits, dots and underscores: ``nc_0.75``."""
+    keys: list[str] = []
+    for criterion in criteria:
+        key = re.sub(r"[^a-z0-9.]+", "_", criterion.name.lower()).strip("_")
+        keys.append(key if key not in keys else f"{key}_{len(keys)}")
+    return keys
+
+
+@ordinary_tensors
+def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
+    """Read a state file, or the bytes of one."""
+    with opened(source, STATE) as file, _damage_told(file):
+        header = file.header if file.schema > 1 else from_schema_1(file.header, Record.known)
+        layout = Layout({str(name): width for name, width in header["layout"]}, device)
+        entries = [_Entry.of(entry, file) for entry in header["criteria"]]
+        for entry in entries:
+            entry.require_form(file, layout)
+        read = _Tensors(file, lambda name: file.read(name).to(device))
+        built = [entry.build(read) for entry in entries]
+        names = [criterion.name for criterion, _ in built]
+        modules = header["modules"]
+        return StoredCoverage(
+            layout=layout,
+            modules=None if modules is None else tuple(str(name) for name in modules),
+            criteria=tuple(criterion for criterion, _ in built),
+            states=tuple(state for _, state in built),
+            identities={name: entry.calibration for name, entry in zip(names, entries, strict=True)},
+            definitions={name: entry.definition for name, entry in zip(names, entries, strict=True)},
+            seen=None if header["inputs"] is None else _seen(header["inputs"], file, rule),
+            provenance=dict(header["provenance"]),
+            id=file.id,
+            rows=header.get("rows"),
+        )
+
+
+def save_reference(path: AnyPath, reference: Reference, provenance: Mapping[str, Any]) -> str:
+    """Write a calibration file; return its id."""
+    tensors: dict[str, Tensor] = {}
+    structure = flatten(reference, "calibration", tensors, stored_name)
+    return save(path, CALIBRATION, {"calibration": structure, "provenance": provenance}, tensors)
+
+
+@ordinary_tensors
+def load_reference(path: AnyPath, device: torch.device) -> StoredCalibration:
+    """Read a calibration file. Traces beyond the memory that they may take stay on disk."""
+    with opened(path, CALIBRATION) as file, _damage_told(file):
+        raw = file.header["calibration" if file.schema > 1 else "reference"]
+        structure = raw if file.schema > 1 else with_declared_names(raw, Record.known)
+        if structure.get("record") != Reference.declared:
+            raise file.error(f"holds {structure.get('record')!r} where a calibration was expected")
+        fields = structure["fields"]
+        widths = [item["value"] for item in fields["widths"]]
+        layout = Layout(dict(zip([item["value"] for item in fields["names"]], widths, strict=True)), "meta")
+        if file.schema > 1:
+            require_reference(structure, layout, file.tensors, "calibration")
+        beyond = _beyond_budget(fields, file)
+        read = _Tensors(file, lambda name: file.read(name, mapped=name in beyond))
+        reference: Reference = unflatten(structure, read)
+        old = None if file.schema > 1 else partial(old_identity, raw, dict(read.found))
+        moved = reference.to(device)
+        for path_in_file, stored in file.tensors.items():
+            if stored.sha256 is not None:
+                moved.digests[path_in_file.removeprefix("calibration.")] = stored.sha256
+        return StoredCalibration(moved, file.header.get("provenance", {}), old)
+
+
+def _beyond_budget(fields: Mapping[str, Any], file: Container) -> frozenset[str]:
+    """The blocks of traces that do not fit into the memory traces may take."""
+    traces = fields["traces"]
+    if "record" not in traces:
+        return frozenset()
+    left, beyond = int(traces["fields"]["budget"]["value"]), set()
+    for block in traces["fields"]["blocks"]:
+        stored = file.tensors[block["tensor"]]
+        left -= stored.end - stored.start
+        if left < 0:
+            beyond.add(str(block["tensor"]))
+    return frozenset(beyond)
+
+
+class _Tensors(Mapping[str, Tensor]):
+    """The tensors of a file, each read when it is asked for, once."""
+
+    def __init__(self, file: Container, read: Callable[[str], Tensor]) -> None:
+        self._file, self._read = file, read
+        self.found: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.found:
+            self.found[name] = self._read(name)
+        return self.found[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._file.tensors
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._file.tensors)
+
+    def __len__(self) -> int:
+        return len(self._file.tensors)
+
+
+@dataclass(frozen=True, eq=False)
+class _Entry:
+    """One criterion of a state file, known by name and hyper-parameters, its tensors not read yet."""
+
+    criterion: AnyCriterion
+    key: str
+    definition: int
+    calibration: str | None
+    learnt: Any
+    state: Any
+
+    @classmethod
+    def of(cls, entry: Mapping[str, Any], file: Container) -> _Entry:
+        """Find the criterion that an entry of the header names."""
+        name = str(entry["name"])
+        found = criterion_stored_as(name) if file.schema > 1 else criterion_class(name)
+        if found is None:
+            raise file.error(
+                f"holds the criterion {name!r}, which no installed package defines: install or import the one that does"
+            )
+        definition = entry["definition"]
+        if type(definition) is not int or not 1 <= definition <= found.definition:
+            raise file.error(
+                f"{name} was measured under definition {definition}, this neuralcov knows up to {found.definition}: "
+                "upgrade neuralcov"
+            )
+        try:
+            criterion = found(**{parameter: _thaw(value) for parameter, value in entry["parameters"].items()})
+        except HyperParameterError as error:
+            raise file.error(str(error)) from error
+        calibration = entry["calibration"]
+        return cls(
+            criterion,
+            plain_keys([criterion])[0],
+            definition,
+            None if calibration is None else str(calibration),
+            entry["learnt"],
+            entry["state"],
+        )
+
+    @property
+    def _outdated(self) -> bool:
+        """Whether it was measured under an earlier definition, whose form may be another."""
+        return self.definition < self.criterion.definition
+
+    def require_form(self, file: Container, layout: Layout) -> None:
+        """Refuse tensors that the criterion would not have on these layers; nothing is read for that."""
+        if self._outdated:
+            return
+        bare = Layout(layout.widths, "meta")
+        learnt = self.criterion.learnt_template(bare)
+        if learnt is not None:
+            require_form(self.learnt, learnt, None, file.tensors, f"{self.key}.learnt")
+        try:
+            criterion = replace(self.criterion, fitted=unflatten(self.learnt, _Tensors(file, file.empty)))
+            empty, form = criterion.init(bare), criterion.template(bare)
+        except NeuralcovError:
+            raise
+        except RuntimeError as error:
+            raise file.error(f"{self.criterion.name} cannot be kept of such layers ({error})") from error
+        require_form(self.state, form, empty, file.tensors, self.key)
+
+    def build(self, tensors: Mapping[str, Tensor]) -> tuple[AnyCriterion, Any]:
+        """Read the criterion with what it learnt, and its state."""
+        fitted, state = unflatten(self.learnt, tensors), unflatten(self.state, tensors)
+        if self._outdated:
+            fitted, state = self.criterion.upgrade(fitted, state)
+        return replace(self.criterion, fitted=fitted), state
+
+
+def _seen(inputs: Mapping[str, Any], file: Container, rule: KeyRule | None) -> SeenInputs:
+    """The runs and the sketch of a file."""
+    seen = SeenInputs(rule)
+    runs = [
+        Run(
+            None if run["id"] is None else str(run["id"]),
+            int(run["inputs"]),
+            from_utc(run["from"]),
+            from_utc(run["to"]),
+        )
+        for run in inputs["runs"]
+    ]
+    name = inputs["sketch"]["tensor"]
+    stored = file.tensors[name]
+    if stored.dtype != torch.int64 or len(stored.shape) != 1 or stored.shape[0] > SKETCH_SIZE:
+        raise file.error(f"{name} holds {stored.dtype} of shape {stored.shape}, expected at most {SKETCH_SIZE} words")
+    sketch = file.read(name).numpy().view(np.uint64)
+    seen.restore(runs, sketch, shared=int(inputs["shared"]), mark=str(inputs["keys"]))
+    return seen
+
+
+@contextmanager
+def _damage_told(file: Container) -> Iterator[None]:
+    """A block that reads a header: what it lacks becomes one sentence."""
+    try:
+        yield
+    except NeuralcovError as error:
+        if str(error).startswith(f"{file.name}: "):
+            raise
+        raise file.error(str(error)) from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise file.error(f"the header is damaged ({error!r})") from error
+
+
+def _thaw(value: Any) -> Any:
+    """JSON has no tuples; hyper-parameters have no lists."""
+    return tuple(_thaw(item) for item in value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -1,0 +1,141 @@
+"""How far a layer's outputs spread, ‖Σ‖₁/m², and how far one more input would move that."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.activations import Stack
+from neuralcov.core.memory import blocks
+from neuralcov.core.shapes import Float
+from neuralcov.kernels.operations import stretched, usable
+from neuralcov.statistics.moments import Moments
+
+_TILE = 128
+_SMALL = 1 << 12
+_BLOCK = 512
+
+
+def spread(moments: Moments) -> Float[Tensor, "layers"]:
+    """Sum of the absolute covariances of each layer, divided by the square of its width."""
+    if moments.scatter.device.type == "cpu":
+        total = torch.stack([_absolute_sum(matrix) for matrix in moments.scatter])
+    else:
+        total = torch.linalg.vector_norm(moments.scatter, ord=1, dim=(1, 2))
+    return total / (moments.count.clamp(min=1) * moments.width**2)
+
+
+def _absolute_sum(matrix: Tensor) -> Tensor:
+    """Sum of absolute entries on a CPU, where two passes over a block in cache beat the library's norm."""
+    if matrix.numel() <= _SMALL:
+        return matrix.abs().sum()
+    parts = [matrix[rows].abs().sum() for rows in blocks(len(matrix), matrix.shape[1], matrix.device)]
+    return torch.stack(parts).sum()
+
+
+def grow(
+    moments: Moments, before: Float[Tensor, "layers"], stack: Stack, *, donate: bool = False
+) -> tuple[Moments, Float[Tensor, "layers"]]:
+    """Moments and spread after a batch that a layer takes only if its spread grows by it, or if it is the first."""
+    count, mean, rows = moments.join(stack)
+    if rows.device.type == "cpu":
+        return _grow_layer_by_layer(moments, before, (count, mean, rows), donate)
+    scatter = torch.baddbmm(moments.scatter, rows.mT, rows)
+    grown = Moments(count, mean, scatter)
+    after = spread(grown)
+    taken = (after > before) | ((moments.count == 0) & (count > 0))
+    return grown.choose(moments, taken), torch.where(taken, after, before)
+
+
+def _grow_layer_by_layer(
+    moments: Moments, before: Tensor, joined: tuple[Tensor, Tensor, Tensor], donate: bool
+) -> tuple[Moments, Tensor]:
+    """The same on a CPU: half of the products, in blocks that fit its cache, and no copy of what is refused."""
+    count, mean, rows = joined
+    scatter = moments.scatter if donate else moments.scatter.clone()
+    counts, means, after = moments.count.clone(), moments.mean.clone(), before.clone()
+    trial = torch.empty(scatter.shape[1:], dtype=torch.float64)
+    # Plain numbers: Python compares and divides them as float64 too, without starting an operation for each.
+    seen, now, limits = moments.count.tolist(), count.tolist(), before.tolist()
+    for layer in range(len(before)):
+        total = _try_rows(scatter[layer], rows[layer], trial)
+        value = total.item() / (max(now[layer], 1.0) * moments.width**2)
+        if value > limits[layer] or (seen[layer] == 0 and now[layer] > 0):
+            _keep(scatter[layer], trial)
+            counts[layer], means[layer], after[layer] = now[layer], mean[layer], value
+    return Moments(counts, means, scatter), after
+
+
+def _try_rows(scatter: Tensor, rows: Tensor, trial: Tensor) -> Tensor:
+    """Put ``scatter + rowsᵀ rows`` into the lower blocks of ``trial``; return the sum of all absolute entries."""
+    if len(scatter) <= _BLOCK:
+        return _absolute_sum(torch.addmm(scatter, rows.T, rows, out=trial))
+    total = torch.zeros((), dtype=torch.float64)
+    for top in range(0, len(scatter), _BLOCK):
+        block = slice(top, min(top + _BLOCK, len(scatter)))
+        left = slice(0, block.stop)
+        torch.addmm(scatter[block, left], rows[:, block].T, rows[:, left], out=trial[block, left])
+        total += _absolute_sum(trial[block, block])
+        total += 2 * _absolute_sum(trial[block, :top])
+    return total
+
+
+def _keep(scatter: Tensor, trial: Tensor) -> None:
+    """Copy the lower blocks of ``trial`` into ``scatter``, and mirror them."""
+    for top in range(0, len(scatter), _BLOCK):
+        block = slice(top, min(top + _BLOCK, len(scatter)))
+        scatter[block, : block.stop] = trial[block, : block.stop]
+        scatter[:top, block] = trial[block, :top].T
+
+
+def spread_gain(moments: Moments, values: Float[Tensor, "batch layers width"]) -> Float[Tensor, "batch layers"]:
+    r"""Change of :func:`spread` if each input alone were added; 0 where a layer has seen nothing.
+
+    After one more input, with d its distance from the mean,
+    :math:`\Sigma' = \frac{n}{(n+1)^2}\bigl(\sigma + d d^\top\bigr)` with :math:`\sigma = (n+1)\Sigma`, so that
+
+    .. math:: \sum|\Sigma'_{ij}| - \sum|\Sigma_{ij}| = \frac{n}{(n+1)^2}\sum_{ij}\bigl(|\sigma_{ij} + d_id_j| -
+              |\sigma_{ij}|\bigr) - \frac{1}{n+1}\sum|\Sigma_{ij}|
+
+    The sum goes through the lower half of the matrix once for all inputs, in tiles, so that no (batch, m, m)
+    tensor exists; differences are formed before they are added up. All in float64.
+    """
+    count = moments.count
+    apart = values.double() - moments.mean
+    scale = (count + 1) / count.clamp(min=1)
+    stretch = stretched if usable(apart.device) else _stretched_in_tiles
+    added = count / (count + 1) ** 2 * stretch(moments.scatter, scale, apart)
+    change = added / moments.width**2 - spread(moments) / (count + 1)
+    return torch.where(count > 0, change, 0.0)
+
+
+def _stretched_in_tiles(scatter: Tensor, scale: Tensor, apart: Tensor) -> Float[Tensor, "batch layers"]:
+    """Per input and layer Σ (|σ + dᵢdⱼ| − |σ|), over tiles of the lower half that stay in cache."""
+    total = torch.zeros(apart.shape[:2], dtype=torch.float64, device=apart.device)
+    width = scatter.shape[1]
+    for layer in range(len(scatter)):
+        for top in range(0, width, _TILE):
+            rows = slice(top, min(top + _TILE, width))
+            sigma = scatter[layer, rows, : rows.stop] * scale[layer]
+            left, right = apart[:, layer, rows], apart[:, layer, : rows.stop]
+            square, rest = sigma[:, top:], sigma[:, :top]
+            total[:, layer] += _stretched(square, left, right[:, top:])
+            if top:
+                # Off the diagonal a tile stands for its mirror image too.
+                total[:, layer] += 2 * _stretched(rest, left, right[:, :top])
+    return total
+
+
+def _stretched(sigma: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """The same over one tile."""
+    before = sigma.abs()
+    if sigma.numel() <= _SMALL:
+        parts = [
+            ((sigma + left[some, :, None] * right[some, None, :]).abs_() - before).sum((1, 2))
+            for some in blocks(len(left), sigma.numel(), left.device)
+        ]
+        return torch.cat(parts) if parts else left.new_zeros(0)
+    # Passes over a tile in cache, input by input; over so few entries float64 loses nothing by subtracting sums.
+    moved = torch.empty_like(sigma)
+    after = [torch.addr(sigma, *pair, out=moved).abs_().sum() for pair in zip(left, right, strict=True)]
+    return torch.stack(after) - before.sum() if after else left.new_zeros(0)

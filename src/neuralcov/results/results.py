@@ -1,0 +1,65 @@
+"""The result of one measurement, as plain data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from neuralcov.core.findings import LayerRow, Unmeasured
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a suite covers of a model.
+
+    ``before`` are the values the suite was added to, where it was measured on top of another one. ``weights`` says
+    where the model's come from: ``given``, ``random`` or ``as built``; ``notes`` are what the command told beside.
+    ``unmeasured`` is the share of the model's parameters that belong to no measured layer, where there is a model.
+    """
+
+    model: str
+    suite: str
+    inputs: int
+    values: Mapping[str, float]
+    details: Mapping[str, Mapping[str, float]]
+    layers: tuple[LayerRow, ...]
+    findings: tuple[str, ...]
+    calibration: Mapping[str, str | None]
+    before: Mapping[str, float] | None = None
+    weights: str | None = None
+    notes: tuple[str, ...] = ()
+    unmeasured: Unmeasured | None = None
+
+    @property
+    def increase(self) -> dict[str, float] | None:
+        """By how much the suite raised each value, where there was one before."""
+        if self.before is None:
+            return None
+        return {name: value - self.before[name] for name, value in self.values.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, with a schema version; numbers JSON does not know become null."""
+        content = {"schema": SCHEMA, **asdict(self), "increase": self.increase}
+        return _plain(content)  # type: ignore[no-any-return]
+
+    def write(self, path: str | Path) -> None:
+        """Write the result as JSON."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(json.dumps(self.to_json(), indent=2) + "\n")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,170 @@
+"""From what a module returned to its neurons: ``(batch, neurons)``, copied so that nothing overwrites it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.errors import InputError, LayerError
+from neuralcov.core.findings import Finding
+from neuralcov.core.shapes import Int
+from neuralcov.kernels.operations import row_means, usable
+from neuralcov.tap.axes import Kind, features_last
+from neuralcov.tap.inputs import TokenWeights, first_tensor
+from neuralcov.tap.rows import RowOrder, with_batch_first
+from neuralcov.tap.shards import whole_tensor
+
+# Below this many numbers, starting a kernel of our own costs more than it saves.
+_LARGE = 1 << 21
+_FAST_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class TokenMask(Protocol):
+    """What knows which tokens are padding."""
+
+    def weights(self, tokens: int) -> TokenWeights | None:
+        """The weights of an axis of so many tokens; ``None`` if all count."""
+
+
+def to_neurons(
+    output: Tensor,
+    size: int,
+    kind: Kind,
+    layer: str,
+    padding: TokenMask | None = None,
+    *,
+    order: RowOrder | None = None,
+    total: bool = False,
+) -> Tensor:
+    """One number per input and feature: all other axes are averaged away.
+
+    Args:
+        output: what the module returned.
+        size: B, the number of inputs.
+        kind: how the module lays its output out.
+        layer: the layer's name, for messages.
+        padding: the tokens to average over where their axis is averaged.
+        order: which rows belong to which input; by default as far as the shape alone tells.
+        total: sum the other axes instead, as for relevance, which is shared out among them.
+    """
+    if output.is_complex() or output.dim() == 0:
+        raise LayerError(
+            f"layer {layer!r} gave an output of type {output.dtype} and shape {tuple(output.shape)}: "
+            "expected real numbers with a batch axis; leave it out with layers="
+        )
+    if order is not None and output.dim() == 2 and order.axis == 0 and order.per_input == 1 and len(output) == size:
+        # The usual case of a small network, where every step costs as much as a layer.
+        return output if total else output.detach().to(_wide(output), copy=True)
+    batch_first, folded = with_batch_first(output, size, kind, layer, order)
+    if batch_first.dim() == 1:
+        batch_first = batch_first[:, None]
+    channels_first = not features_last(output.shape, kind)
+    if channels_first and not folded and not total and batch_first.dim() > (2 if padding is None else 3):
+        return _space_average(batch_first)
+    axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
+    rows = batch_first.movedim(axis, -1)
+    if total:
+        return rows if rows.dim() == 2 else rows.flatten(1, -2).sum(1)
+    between = rows.shape[1:-1]
+    # Of several axes between batch and features the first is that of the tokens, unless another is as long.
+    tokens = len(between) > 0 and (folded or between[0] not in between[1:])
+    return _average(rows, padding.weights(between[0]) if padding is not None and tokens else None)
+
+
+def _average(output: Tensor, weights: TokenWeights | None) -> Tensor:
+    """Mean over all axes between the first and the last, as float32, or float64 if it was that."""
+    dtype = _wide(output)
+    if output.dim() == 2:
+        return output.detach().to(dtype, copy=True)
+    if weights is not None:
+        if output.dim() > 3:
+            output = output.detach().mean(dim=tuple(range(2, output.dim() - 1)), dtype=dtype)
+        padding, share = weights.like(output.device, dtype)
+        return torch.einsum("btc,bt->bc", output.detach().to(dtype).masked_fill(padding, 0), share)
+    return output.detach().mean(dim=tuple(range(1, output.dim() - 1)), dtype=dtype)
+
+
+def _space_average(output: Tensor) -> Tensor:
+    """The average over space of an image-like output; a large one laid out channel by channel has its own kernel.
+
+    PyTorch's own reduction of many rows of 4 to 64 numbers, which late feature maps are, reaches a fraction of
+    the speed of memory.
+    """
+    plain = output.detach() if output.requires_grad else output
+    large = output.numel() >= _LARGE and output.dtype in _FAST_TYPES
+    if large and usable(output.device) and output.is_contiguous():
+        return row_means(plain.flatten(2))
+    return plain.mean(dim=tuple(range(2, output.dim())), dtype=_wide(output))
+
+
+def _wide(output: Tensor) -> torch.dtype:
+    return torch.float64 if output.dtype == torch.float64 else torch.float32
+
+
+def scores_of(output: Any) -> Tensor | None:
+    """What classes are read off: ``.logits`` or the first tensor."""
+    logits = getattr(output, "logits", None)
+    return whole_tensor(logits if isinstance(logits, Tensor) else first_tensor(output))  # type: ignore[no-any-return]
+
+
+def predicted_classes(output: Any, size: int) -> Int[Tensor, "batch"]:
+    """Of the scores: the argmax of (B, C), the lowest index on ties; > 0 of (B,) or (B, 1)."""
+    scores = scores_of(output)
+    if scores is not None and scores.dim() >= 1 and scores.shape[0] == size:
+        if scores.dim() == 2 and scores.shape[1] >= 2:
+            return scores.detach().argmax(1)
+        if scores.dim() == 1 or (scores.dim() == 2 and scores.shape[1] == 1):
+            return (scores.detach().reshape(size) > 0).long()
+    found = "no tensor" if scores is None else f"an output of shape {tuple(scores.shape)}"
+    raise InputError(
+        f"{found} for a batch of {size} has no predicted class: expected (batch, classes); "
+        "pass predict=, a function from the model's output to one class per input"
+    )
+
+
+def checked_classes(classes: Any, size: int) -> Int[Tensor, "batch"]:
+    """What a user's ``predict`` returned, as one integer per input."""
+    tensor = torch.as_tensor(classes)
+    if tensor.shape != (size,) or tensor.is_floating_point() or tensor.is_complex():
+        raise InputError(
+            f"predict= returned type {tensor.dtype} and shape {tuple(tensor.shape)}: expected {size} integers"
+        )
+    return tensor.detach().long()
+
+
+class OutputRange:
+    """The least and the greatest output of a model with one output per input: probabilities are no logits.
+
+    Kept on the device, which is asked when somebody reads the findings.
+    """
+
+    def __init__(self) -> None:
+        self._least: Tensor | None = None
+        self._greatest: Tensor | None = None
+
+    def observe(self, scores: Tensor | None) -> None:
+        """Take in the outputs of one batch, if they are of this kind."""
+        if scores is None or scores.numel() != scores.shape[0] or not scores.numel() or not scores.is_floating_point():
+            return
+        least, greatest = scores.detach().aminmax()
+        if self._least is None or self._greatest is None:
+            # No tensors of inference mode, which could not be written to outside of it.
+            with torch.inference_mode(False):
+                self._least, self._greatest = (torch.full_like(least, bound) for bound in (torch.inf, -torch.inf))
+        torch.minimum(self._least, least.to(self._least), out=self._least)
+        torch.maximum(self._greatest, greatest.to(self._greatest), out=self._greatest)
+
+    def findings(self) -> list[Finding]:
+        """A sentence if all outputs look like probabilities."""
+        if self._least is None or self._greatest is None or not 0 <= float(self._least) <= float(self._greatest) <= 1:
+            return []
+        return [
+            Finding(
+                "predicted class",
+                f"all outputs seen lie between {float(self._least):.3g} and {float(self._greatest):.3g} and look like "
+                "probabilities, of which every one above 0 was read as class 1: pass predict=, for example "
+                "predict=lambda output: (output.reshape(-1) > 0.5).long()",
+            )
+        ]
