@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from neuralcov.core.activations import Activations, home_of
 from neuralcov.core.arguments import usable_device
-from neuralcov.core.criterion import DUPLICATE_FREE, NOT_FINITE
+from neuralcov.core.counts import NOT_FINITE
+from neuralcov.core.criterion import DUPLICATE_FREE
 from neuralcov.core.errors import (
     CalibrationError,
     CoverageWarning,
@@ -301,7 +302,7 @@ class Coverage:
         with self._first(), self.tap():
             for batch in self._batches(data, activations, labels, predictions, lengths, "calibrating", progress):
                 reference = (reference or Reference.empty(batch.layout, self.criteria)).observe(batch)
-                not_finite = not_finite + batch.tally[NOT_FINITE]
+                not_finite = not_finite + batch.input_counts[NOT_FINITE]
             if reference is None or reference.seen == 0:
                 raise CalibrationError("calibration saw no input: the training data gave no batch")
             if held_out is not None:
