@@ -262,8 +262,12 @@ class Criterion(ABC, Generic[StateT]):
         """Return the form of what :meth:`portable` gives, to check files against; ``None`` leaves it unchecked."""
         return None
 
+    def older_forms(self, layout: Layout) -> tuple[State, ...]:
+        """Return forms of states that files may hold in place of today's; :meth:`upgrade` turns them into that."""
+        return ()
+
     def upgrade(self, fitted: Any, state: Any) -> tuple[Any, Any]:
-        """Return what an earlier definition learnt and kept in today's form, with the values that it had."""
+        """Return what an earlier version learnt and kept in today's form, with the values that it had."""
         return fitted, state
 
     def require_fitted(self) -> Any:

@@ -291,13 +291,15 @@ class _Entry:
             raise
         except RuntimeError as error:
             raise file.error(f"{self.criterion.name} cannot be kept of such layers ({error})") from error
+        for older in criterion.older_forms(bare):
+            if self.state.get("record") == older.declared:
+                form = empty = older
         require_form(self.state, form, empty, file.tensors, self.key)
 
     def build(self, tensors: Mapping[str, Tensor]) -> tuple[AnyCriterion, Any]:
         """Read the criterion with what it learnt, and its state."""
         fitted, state = unflatten(self.learnt, tensors), unflatten(self.state, tensors)
-        if self._outdated:
-            fitted, state = self.criterion.upgrade(fitted, state)
+        fitted, state = self.criterion.upgrade(fitted, state)
         return replace(self.criterion, fitted=fitted), state
 
 
