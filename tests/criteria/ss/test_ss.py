@@ -206,7 +206,7 @@ def test_what_looks_like_a_neighbour_by_its_first_word_is_none(seen):
 
 def test_state_is_bit_packed():
     tests = suite(1, 100, widths={"a": 256, "b": 256})
-    state = covered(nc.SS(), tests)._ledger.states[0]
+    state = covered(nc.SS(), tests).states[0]
     pairs = state.pairs[0]
     assert pairs.every.numel() * 64 == 100 * 256
     assert pairs.shown.numel() * 64 == 256 * 256
