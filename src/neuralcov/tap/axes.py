@@ -34,7 +34,7 @@ _CHANNELS_FIRST = (
 
 
 @dataclass(frozen=True)
-class Kind:
+class OutputAxes:
     """How to read a module's output.
 
     Args:
@@ -73,28 +73,28 @@ def class_of(module: nn.Module) -> type[nn.Module]:
     return type(module)
 
 
-def kind_of(module: nn.Module) -> Kind:
+def axes_of(module: nn.Module) -> OutputAxes:
     """How to read the output of ``module``."""
     cls = class_of(module)
     if issubclass(cls, RECURRENT):
-        return Kind(recurrent=True, batch_axis=0 if module.batch_first else 1)
+        return OutputAxes(recurrent=True, batch_axis=0 if module.batch_first else 1)
     if issubclass(cls, CELLS):
-        return Kind(cell=True, channels_first=False)
+        return OutputAxes(cell=True, channels_first=False)
     if issubclass(cls, nn.MultiheadAttention):
-        return Kind(batch_axis=0 if module.batch_first else 1, channels_first=False)
+        return OutputAxes(batch_axis=0 if module.batch_first else 1, channels_first=False)
     if issubclass(cls, _CHANNELS_FIRST):
-        return Kind(channels_first=True)
+        return OutputAxes(channels_first=True)
     if is_layer_by_default(module):
-        return Kind(channels_first=False)
-    return Kind(features=_normalised(module), prefers_last=not _says_channels_first(module))
+        return OutputAxes(channels_first=False)
+    return OutputAxes(features=_normalised(module), prefers_last=not _says_channels_first(module))
 
 
-def feature_axis(shape: Sequence[int], kind: Kind) -> int:
+def feature_axis(shape: Sequence[int], kind: OutputAxes) -> int:
     """Return the axis of an output on which its features lie."""
     return len(shape) - 1 if features_last(shape, kind) else 1
 
 
-def features_last(shape: Sequence[int], kind: Kind) -> bool:
+def features_last(shape: Sequence[int], kind: OutputAxes) -> bool:
     """Return whether an output has its features on the last axis rather than on axis 1."""
     if kind.channels_first is not None:
         return not kind.channels_first

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from neuralcov.core.shapes import Bool, Int
-from neuralcov.tap.absent import module_name
+from neuralcov.tap.layers import module_name
 
 # Their forward takes the tokens of all inputs, one input after the other, and which experts each token goes to. Most
 # mixtures keep their experts as parameters instead, whose one output is that of the block.

@@ -205,3 +205,8 @@ def _listing(modules: dict[str, nn.Module]) -> str:
     names = [repr(name) for name in modules][:_LISTED]
     more = len(modules) - len(names)
     return ", ".join(names) + (f" and {more} more" if more > 0 else "") if names else "no modules"
+
+
+def module_name(layer: str) -> str:
+    """The module behind a layer: ``fc`` for its second call, ``fc#1``, or ``rnn`` for a step, ``rnn[3]``."""
+    return layer.partition("#")[0].partition("[")[0]

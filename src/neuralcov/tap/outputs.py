@@ -11,7 +11,7 @@ from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.findings import Finding
 from neuralcov.core.shapes import Int
 from neuralcov.kernels.operations import row_means, usable
-from neuralcov.tap.axes import Kind, features_last
+from neuralcov.tap.axes import OutputAxes, features_last
 from neuralcov.tap.inputs import TokenWeights, first_tensor
 from neuralcov.tap.rows import RowOrder, with_batch_first
 from neuralcov.tap.shards import whole_tensor
@@ -31,7 +31,7 @@ class TokenMask(Protocol):
 def to_neurons(
     output: Tensor,
     size: int,
-    kind: Kind,
+    kind: OutputAxes,
     layer: str,
     padding: TokenMask | None = None,
     *,

@@ -10,11 +10,11 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from neuralcov.tap.absent import module_name
-from neuralcov.tap.axes import Kind
+from neuralcov.tap.axes import OutputAxes
 from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.inputs import first_tensor
 from neuralcov.tap.known_rows import KnownRows
+from neuralcov.tap.layers import module_name
 from neuralcov.tap.members import Members
 from neuralcov.tap.rows import Note, Rows, checked_owners, note, own_rows
 
@@ -65,7 +65,7 @@ class Probe:
             return self._experts.owners(layer, output, size, padding)
         return checked_owners(owners, output, size, layer)
 
-    def note(self, notes: Notes, layer: str, kind: Kind, output: Any, size: int) -> None:
+    def note(self, notes: Notes, layer: str, kind: OutputAxes, output: Any, size: int) -> None:
         """Note in a run of the probe what a layer returned, unless somebody says whose its rows are."""
         tensor: Any = first_tensor(output)
         if tensor is not None and hasattr(tensor, "full_tensor"):

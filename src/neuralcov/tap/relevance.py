@@ -2,20 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.shapes import Float, Int
+from neuralcov.tap.axes import axes_of
+from neuralcov.tap.forward_pass import ForwardPass
+from neuralcov.tap.layers import module_name
+from neuralcov.tap.outputs import scores_of, to_neurons
 from neuralcov.tap.relevance_rules import CONSTANT, ENDINGS, VALUELESS, WEIGHTED, pass_back
+from neuralcov.tap.rows import by_owner
 from neuralcov.tap.tape import Spot, Tape
 
 
 def relevance_tape(model: nn.Module) -> Tape:
     """A tape to run ``model`` under, so that relevance can go back along it."""
     return Tape(model, weighted=WEIGHTED, valueless=VALUELESS, constant=CONSTANT)
+
+
+def explain(
+    forward_pass: ForwardPass, chosen: Mapping[str, nn.Module], output: Any, classes: Int[Tensor, "batch"]
+) -> dict[str, Float[Tensor, "batch _"]] | None:
+    """Return the relevance of every layer's neurons after a pass, ``None`` if it was not asked for.
+
+    Args:
+        forward_pass: of the pass.
+        chosen: the modules that are layers.
+        output: what the model returned.
+        classes: the class to explain for each input.
+    """
+    scores = scores_of(output)
+    if forward_pass.tape is None or scores is None:
+        return None
+
+    def reduce(layer: str, relevance: Tensor) -> Tensor:
+        kind, rows = axes_of(chosen[module_name(layer)]), forward_pass.owned[layer]
+        if isinstance(rows, Tensor):
+            return by_owner(relevance, rows, forward_pass.size, kind, total=True)[0]
+        return to_neurons(relevance, forward_pass.size, kind, layer, order=rows, total=True)
+
+    found = layer_relevance(forward_pass.tape, scores, classes, reduce)
+    return {name: found[name] if name in found else torch.zeros_like(x) for name, x in forward_pass.layers.items()}
+
+
+def refuse_recurrent(chosen: Mapping[str, nn.Module]) -> None:
+    """Refuse recurrent layers, for which there is no rule."""
+    for name, module in chosen.items():
+        if axes_of(module).recurrent or axes_of(module).cell:
+            raise LayerError(
+                f"layer {name!r} is recurrent ({type(module).__name__}), for which there is no relevance rule: "
+                f"leave it out, for example with layers='!{name}', or leave NPC out"
+            )
 
 
 def layer_relevance(

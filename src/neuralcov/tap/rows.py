@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from neuralcov.core.activations import home_of
 from neuralcov.core.errors import LayerError
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.tap.axes import Kind, feature_axis
+from neuralcov.tap.axes import OutputAxes, feature_axis
 from neuralcov.tap.inputs import first_tensor
 
 Rows: TypeAlias = "Callable[[str, Tensor], Any]"
@@ -88,7 +88,7 @@ def own_rows(output: Any, size: int) -> Any:
     return local if local.shape[0] == size else output
 
 
-def note(output: Any, kind: Kind, size: int) -> Note | None:
+def note(output: Any, kind: OutputAxes, size: int) -> Note | None:
     """Keep of an output for ``size`` inputs what tells its order of rows; ``None`` without a tensor."""
     tensor = first_tensor(output)
     if tensor is None:
@@ -146,7 +146,7 @@ def find_order(larger: Note | None, smaller: Note | None, sizes: tuple[int, int]
     return RowOrder(axis, fitting[0] if len(fitting) == 1 else UNDECIDED, per_input)
 
 
-def only_order(shape: Sequence[int], size: int, kind: Kind) -> RowOrder | None:
+def only_order(shape: Sequence[int], size: int, kind: OutputAxes) -> RowOrder | None:
     """The one order that a shape allows, ``None`` if it leaves a choice."""
     if kind.batch_axis is not None and len(shape) == 3 and shape[kind.batch_axis] == size:
         return RowOrder(kind.batch_axis)
@@ -154,7 +154,7 @@ def only_order(shape: Sequence[int], size: int, kind: Kind) -> RowOrder | None:
     return RowOrder(possible[0]) if len(possible) == 1 and shape[possible[0]] == size else None
 
 
-def order_by_shape(shape: Sequence[int], size: int, kind: Kind, layer: str, because: str = "") -> RowOrder:
+def order_by_shape(shape: Sequence[int], size: int, kind: OutputAxes, layer: str, because: str = "") -> RowOrder:
     """The order of an output for which none was found: that of the shape, if it leaves no choice.
 
     All rows for a single input are its own, in whatever order.
@@ -179,7 +179,7 @@ def order_by_shape(shape: Sequence[int], size: int, kind: Kind, layer: str, beca
 
 
 def with_batch_first(
-    output: Tensor, size: int, kind: Kind, layer: str, order: RowOrder | None = None
+    output: Tensor, size: int, kind: OutputAxes, layer: str, order: RowOrder | None = None
 ) -> tuple[Tensor, bool]:
     """The output with its batch on axis 0, and whether that took folding (B·k) into (B, k)."""
     if order is not None and order.axis == 0 and output.shape[0] == size:
@@ -213,7 +213,7 @@ def without(layers: Iterable[str], choice: object = None) -> str:
 
 
 def by_owner(
-    output: Tensor, owners: Int[Tensor, "rows"], size: int, kind: Kind, *, total: bool = False
+    output: Tensor, owners: Int[Tensor, "rows"], size: int, kind: OutputAxes, *, total: bool = False
 ) -> tuple[Float[Tensor, "batch neurons"], Bool[Tensor, "batch"]]:
     """Average each input's rows along axis 0, and tell which inputs have any.
 
@@ -261,7 +261,7 @@ def checked_owners(owners: Any, output: Tensor, size: int, layer: str) -> Int[Te
     return tensor.to(output.device, torch.int64)
 
 
-def _profiles(tensor: Tensor, kind: Kind, size: int) -> dict[int, Float[Tensor, "_ _"]]:
+def _profiles(tensor: Tensor, kind: OutputAxes, size: int) -> dict[int, Float[Tensor, "_ _"]]:
     """Axis → the rows along it, for axes that may be the batch's."""
     features = feature_axis(tensor.shape, kind) if tensor.dim() > 1 else None
     plain = tensor.detach().to(home_of(tensor.device))
@@ -273,7 +273,7 @@ def _profiles(tensor: Tensor, kind: Kind, size: int) -> dict[int, Float[Tensor, 
     return profiles
 
 
-def _possible_axes(shape: Sequence[int], size: int, kind: Kind) -> list[int]:
+def _possible_axes(shape: Sequence[int], size: int, kind: OutputAxes) -> list[int]:
     """The axes that may be the batch's by their length: the first where space comes last, else all but features."""
     channels_first = len(shape) > 1 and feature_axis(shape, kind) == 1 < len(shape) - 1
     axes = range(1 if channels_first else max(1, len(shape) - 1))

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from neuralcov.core.errors import LayerError
-from neuralcov.tap.axes import Kind, declared_width, feature_axis, output_axis
+from neuralcov.tap.axes import OutputAxes, declared_width, feature_axis, output_axis
 
 # Ranks compute the same numbers in nearly the same order; different parts of an output differ by far more.
 _TOLERANCE = 1e-3
@@ -64,7 +64,13 @@ class Shards:
         return cls(found) if found else None
 
     def neurons(
-        self, layer: str, module: nn.Module, kind: Kind, output: Tensor, size: int, reduce: Callable[[Tensor], Tensor]
+        self,
+        layer: str,
+        module: nn.Module,
+        kind: OutputAxes,
+        output: Tensor,
+        size: int,
+        reduce: Callable[[Tensor], Tensor],
     ) -> Tensor:
         """Reduce an output of which this rank may hold a part to the neurons of the whole layer.
 
@@ -119,7 +125,7 @@ class Shards:
             self._checked = True
 
     def _by_placements(
-        self, layer: str, kind: Kind, output: Any, size: int, reduce: Callable[[Tensor], Tensor]
+        self, layer: str, kind: OutputAxes, output: Any, size: int, reduce: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """Reduce shards of features and partial sums where they are; complete first what is spread otherwise.
 

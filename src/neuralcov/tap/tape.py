@@ -21,7 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from neuralcov.tap.layers import named_layers
 
 # What may be folded into a layer: outputs are multiplied by a scale and shifted, feature by feature.
-Affine = tuple[Tensor, Tensor]
+ScaleShift = tuple[Tensor, Tensor]
 
 
 @dataclass(eq=False)
@@ -31,12 +31,12 @@ class Spot:
     Relevance that came through a batch norm stands beside the scale and shift to fold into the layer here.
     """
 
-    step: Step
+    step: Operation
     shape: torch.Size
     device: torch.device
-    arrived: list[tuple[Tensor, Affine | None]] = field(default_factory=list)
+    arrived: list[tuple[Tensor, ScaleShift | None]] = field(default_factory=list)
 
-    def receive(self, relevance: Tensor, affine: Affine | None = None) -> None:
+    def receive(self, relevance: Tensor, affine: ScaleShift | None = None) -> None:
         """Take relevance in; what came through no batch norm adds up."""
         for index, (part, other) in enumerate(self.arrived):
             if affine is None and other is None:
@@ -61,7 +61,7 @@ class Held:
 
 
 @dataclass(eq=False)
-class Step:
+class Operation:
     """One call of a torch function. ``args`` and ``kwargs`` have :class:`Held` in place of tensors on the tape."""
 
     name: str
@@ -98,7 +98,7 @@ class Tape(TorchFunctionMode):
         self, model: nn.Module, *, weighted: Collection[str], valueless: Collection[str], constant: Collection[str]
     ) -> None:
         super().__init__()
-        self.steps: list[Step] = []
+        self.steps: list[Operation] = []
         self.layers: dict[str, Spot] = {}
         self._names = {module: name for name, module in named_layers(model).items()}
         self._weighted, self._valueless, self._constant = weighted, valueless, constant
@@ -132,7 +132,7 @@ class Tape(TorchFunctionMode):
     def mark(self, layer: str, output: Tensor, *, weighted: bool) -> None:
         """Note that ``output``, as it is now, is what a chosen layer gave, and whether that multiplies by weights."""
         if output not in self._spots:
-            self._add(Step("layer", _not_followed, (), {}, (), weighted), [output])
+            self._add(Operation("layer", _not_followed, (), {}, (), weighted), [output])
         self.layers[layer] = self._spots[output]
 
     def spot(self, tensor: Tensor) -> Spot | None:
@@ -156,7 +156,7 @@ class Tape(TorchFunctionMode):
         finally:
             self._paused = False
 
-    def _step(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
+    def _step(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Operation:
         inputs: list[Held] = []
 
         def hold(tensor: Tensor) -> Any:
@@ -175,9 +175,9 @@ class Tape(TorchFunctionMode):
         # A function that works in place is replayed by its namesake that does not.
         function = getattr(Tensor, name) if func.__name__ == f"{name}_" else func
         weighted = name in self._weighted
-        return Step(name, function, kept_args, kept_kwargs, tuple(inputs), weighted, self._running_module())
+        return Operation(name, function, kept_args, kept_kwargs, tuple(inputs), weighted, self._running_module())
 
-    def _add(self, step: Step, made: list[Tensor]) -> None:
+    def _add(self, step: Operation, made: list[Tensor]) -> None:
         for tensor in made:
             self._spots[tensor] = spot = Spot(step, tensor.shape, tensor.device)
             step.outputs.append(spot)
