@@ -44,7 +44,7 @@ class ExpertRows:
         return [module.register_forward_pre_hook(partial(self._enter, name)) for name, module in self._blocks.items()]
 
     def owners(self, layer: str, output: Tensor, size: int, padding: Any = None) -> Int[Tensor, "rows"] | None:
-        """The input of each row of an expert's output, -1 for padding; ``None`` for layers that are in no expert.
+        """Return the input of each row of an expert's output, -1 for padding; ``None`` for a layer outside experts.
 
         Args:
             layer: the layer's name.

@@ -51,7 +51,7 @@ class ForwardPass:
 
     @property
     def size(self) -> int:
-        """B, the number of inputs."""
+        """Return B, the number of inputs."""
         return self.members.size
 
 
@@ -130,5 +130,5 @@ class RowReader:
 
 
 def _asked_as(layer: str, kind: OutputAxes) -> str:
-    """The name under which the probe knows a layer: calls of a recurrent cell are steps of one loop."""
+    """Return the name under which the probe knows a layer: calls of a recurrent cell are steps of one loop."""
     return module_name(layer) if kind.cell else layer

@@ -68,9 +68,8 @@ class Tap:
         self._shards: Shards | None = None
         self._looked_for_shards = False
         self.batch_axis = batch_axis
-        self._predict = predict
+        self._predict, self._mode = predict, mode
         self._device = None if device is None else torch.device(device)
-        self._mode = mode
         self._watched = Watched.of(self.model, self.chosen)
         self._mask_notes, self._range = MaskNotes(), OutputRange()
         self._steps = TimeSteps(self.chosen, steps)
@@ -103,17 +102,17 @@ class Tap:
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go: where the model's first parameter lies, or as said for a model without any."""
+        """Return where inputs go: where the model's first parameter lies, or as said for a model without any."""
         return device_of(self.model, self._device)
 
     @property
     def known_rows(self) -> KnownRows:
-        """What was found out about the order of rows."""
+        """Return what was found out about the order of rows."""
         return self._probe.known
 
     @property
     def spread(self) -> bool:
-        """Whether chosen modules have parameters that are spread over several ranks."""
+        """Return whether chosen modules have parameters that are spread over several ranks."""
         return self._shards is not None
 
     def unmeasured(self, layers: Collection[str] | None = None) -> Unmeasured:
@@ -123,7 +122,7 @@ class Tap:
         return unmeasured(self.model, measured, by_choice=self._by_choice)
 
     def widths(self) -> dict[str, int]:
-        """Neurons of the chosen modules that tell them without being run."""
+        """Return the neurons of the chosen modules that tell them without being run."""
         known = {name: static_width(module) for name, module in self.chosen.items()}
         return {name: width for name, width in known.items() if width is not None}
 
@@ -137,16 +136,16 @@ class Tap:
         self._steps.forget()
 
     def findings(self) -> list[Finding]:
-        """What could not be masked. Waits for the device."""
+        """Return what could not be masked. Waits for the device."""
         return self._mask_notes.findings()
 
     def output_findings(self) -> list[Finding]:
-        """What all outputs seen so far say about how classes are read off them. Waits for the device."""
+        """Return what all outputs seen so far say about how classes are read off them. Waits for the device."""
         return self._range.findings()
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """One block: hooks are added at its start and gone at its end, exception or not."""
+        """Open a block: hooks are added at its start and gone at its end, exception or not."""
         with self._turn:
             if self._within is None:
                 self._begin()
@@ -272,7 +271,7 @@ class Tap:
         self.known_rows.say()
 
     def _noted(self, members: Members, rows: Sequence[int]) -> dict[str, Note]:
-        """One run of the probe: eval mode whatever the mode, random state and buffers put back."""
+        """Run the probe once: eval mode whatever the mode, random state and buffers put back."""
         part = members.take(rows)
         forward_pass = ForwardPass(replace(members, inputs=part, size=len(rows)), Masks(len(rows), None), {}, notes={})
         self._pass = forward_pass

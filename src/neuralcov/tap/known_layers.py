@@ -49,7 +49,7 @@ class KnownLayers:
 
     @property
     def silent(self) -> list[str]:
-        """The modules that have never fired."""
+        """Return the modules that have never fired."""
         return [name for name in self._chosen if name not in self._fired]
 
     def complete(self, forward_pass: ForwardPass, model: nn.Module) -> None:
@@ -104,7 +104,7 @@ def with_silent_modules(
     known: Mapping[str, int],
     steps: int | None,
 ) -> dict[str, int]:
-    """Widths of the layers that fired, with those of modules that did not, each behind the module defined before it.
+    """Return the widths of all layers; one that did not fire stands behind the module defined before it.
 
     Args:
         widths: of the layers that fired, in execution order.
@@ -128,7 +128,7 @@ def with_silent_modules(
 
 
 def never_fired(silent: Sequence[str]) -> LayerError:
-    """The error that names modules which never fired."""
+    """Return the error that names modules which never fired."""
     return LayerError(
         f"layer {silent[0]!r} did not run in any forward pass"
         + (f" (nor did {len(silent) - 1} more)" if len(silent) > 1 else "")

@@ -127,7 +127,7 @@ class TimeSteps:
 
 
 def with_missing_steps(order: Sequence[str], steps: Mapping[str, int]) -> list[str]:
-    """Layers in execution order, with the calls of recurrent cells that longer inputs would have made.
+    """Return layers in execution order, with the calls of recurrent cells that longer inputs would have made.
 
     A missing step stands where a longer loop would have put it: behind the step before, and where cells take turns,
     behind that of all that do.
@@ -152,7 +152,7 @@ def with_missing_steps(order: Sequence[str], steps: Mapping[str, int]) -> list[s
 
 
 def _taking_turns(order: Sequence[str], name: str, cells: Sequence[str]) -> list[str]:
-    """The cells called between the first two calls of one, and that one."""
+    """Return the cells called between the first two calls of one, and that one."""
     if f"{name}#1" not in order:
         return [name]
     first, second = order.index(name), order.index(f"{name}#1")

@@ -20,7 +20,7 @@ from neuralcov.tap.tape import Spot, Tape
 
 
 def relevance_tape(model: nn.Module) -> Tape:
-    """A tape to run ``model`` under, so that relevance can go back along it."""
+    """Return a tape to run ``model`` under, so that relevance can go back along it."""
     return Tape(model, weighted=WEIGHTED, valueless=VALUELESS, constant=CONSTANT)
 
 
@@ -65,7 +65,7 @@ def layer_relevance(
     classes: Int[Tensor, "batch"],
     reduce: Callable[[str, Tensor], Tensor],
 ) -> dict[str, Float[Tensor, "batch _"]]:
-    """How far each neuron of each chosen layer speaks for the class the model chose.
+    """Return how far each neuron of each chosen layer speaks for the class the model chose.
 
     Relevance starts as the logit of that class and is handed back step by step, in one pass for the whole
     batch. It is that of a layer's output, before any activation behind it.
@@ -104,7 +104,7 @@ def layer_relevance(
 
 
 def _logits(tape: Tape, scores: Tensor) -> tuple[Spot, Tensor]:
-    """Where relevance starts: the scores, or what a softmax or sigmoid at the model's end was given."""
+    """Return where relevance starts: the scores, or what a softmax or sigmoid at the model's end was given."""
     spot = tape.spot(scores)
     if spot is None:
         raise LayerError(
@@ -118,7 +118,7 @@ def _logits(tape: Tape, scores: Tensor) -> tuple[Spot, Tensor]:
 
 
 def _start(logits: Tensor, classes: Tensor) -> Tensor:
-    """The chosen class's logit where it stands, zero elsewhere; the only logit there is speaks against class 0."""
+    """Return the chosen class's logit where it stands, zero elsewhere; a single logit speaks against class 0."""
     values = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
     classes = classes.to(values.device)
     size = len(classes)

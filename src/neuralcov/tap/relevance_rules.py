@@ -48,19 +48,19 @@ def pass_back(step: Operation) -> None:
 
 
 def _in_proportion(step: Operation) -> Sequence[Tensor]:
-    """Epsilon rule, for anything linear in what it is given."""
+    """Apply the Epsilon rule, for anything linear in what it is given."""
     leaves = [_leaf(held.value) for held in step.inputs]
     return _shares(leaves, _replay(step, leaves), _relevance(step))
 
 
 def _one_in_proportion(step: Operation) -> Sequence[Tensor]:
-    """Epsilon rule, for products: linear as long as all factors but one are constants."""
+    """Apply the Epsilon rule, for products: linear as long as all factors but one are constants."""
     _only_input(step)
     return _in_proportion(step)
 
 
 def _linear(step: Operation) -> Sequence[Tensor]:
-    """Epsilon rule, for the layer as it is and as it is with each batch norm folded into it."""
+    """Apply the Epsilon rule, for the layer as it is and as it is with each batch norm folded into it."""
     shares: list[Tensor] = []
     for relevance, affine in step.outputs[0].arrived:
         leaf = _leaf(_only_input(step).value)
@@ -72,7 +72,7 @@ def _linear(step: Operation) -> Sequence[Tensor]:
 
 
 def _convolution(step: Operation) -> Sequence[Tensor]:
-    """Alpha1-Beta0 rule, likewise; where no contribution is positive, the negative ones share instead."""
+    """Apply the Alpha1-Beta0 rule likewise; where no contribution is positive, the negative ones share instead."""
     value = _plain(_only_input(step).value)
     shares: list[Tensor] = []
     for relevance, affine in step.outputs[0].arrived:
@@ -107,7 +107,7 @@ def _positive_shares(
 
 
 def _batch_norm(step: Operation) -> Sequence[Tensor]:
-    """Unchanged where it is folded into the layer before; else Epsilon rule, feature by feature."""
+    """Pass relevance on unchanged where the norm is folded into the layer before; else apply the Epsilon rule."""
     held, relevance = _only_input(step), _relevance(step)
     if held.spot.step.weighted:
         return [relevance]
@@ -119,7 +119,7 @@ def _batch_norm(step: Operation) -> Sequence[Tensor]:
 
 
 def _standardised(step: Operation) -> Sequence[Tensor]:
-    """Epsilon rule for layer and group norm, with the spread they divide by held as it is."""
+    """Apply the Epsilon rule for layer and group norm, with the spread they divide by held as it is."""
     leaf = _leaf(_only_input(step).value)
     by_group = step.name == "group_norm"
     grouping: Any = step.argument(1, "num_groups" if by_group else "normalized_shape")
@@ -140,7 +140,7 @@ def _standardised(step: Operation) -> Sequence[Tensor]:
 
 
 def _along_the_way(step: Operation) -> Sequence[Tensor]:
-    """Every output is one of the inputs: their gradients say which."""
+    """Pass relevance to the inputs that were copied to the outputs: gradients say which."""
     leaves = [_leaf(held.value) for held in step.inputs]
     made = _replay(step, leaves)
     floats = [made] if isinstance(made, Tensor) else [tensor for tensor in made if tensor.is_floating_point()]
@@ -155,18 +155,18 @@ def _along_the_way(step: Operation) -> Sequence[Tensor]:
 
 
 def _unchanged(step: Operation) -> Sequence[Tensor]:
-    """Element by element: an output's relevance is its input's."""
+    """Pass relevance on unchanged, element by element."""
     return [_relevance(step).sum_to_size(_only_input(step).spot.shape)]
 
 
 def _product(step: Operation) -> Sequence[Tensor]:
-    """The factors of a product have equal parts in it."""
+    """Share relevance equally between the factors of a product."""
     relevance = _relevance(step) / len(step.inputs)
     return [relevance.sum_to_size(held.spot.shape) for held in step.inputs]
 
 
 def _quotient(step: Operation) -> Sequence[Tensor]:
-    """Unchanged, as long as the divisor is a constant."""
+    """Pass relevance on unchanged, as long as the divisor is a constant."""
     if step.argument(0, "input") is not step.inputs[0]:
         raise _no_rule(step, " by something computed from the input")
     return _unchanged(step)
@@ -199,14 +199,14 @@ def _replay(step: Operation, leaves: Sequence[Tensor]) -> Any:
 
 
 def _call(step: Operation, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """A weighted step on other inputs and weights."""
+    """Run a weighted step on other inputs and weights."""
     rest = {name: value for name, value in step.kwargs.items() if name not in ("input", "weight", "bias")}
     outputs: Tensor = step.function(inputs, weight, bias, *step.args[3:], **rest)
     return outputs
 
 
 def _weights(step: Operation, affine: ScaleShift | None) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of a step, with a batch norm behind it folded in."""
+    """Return weight and bias of a step, with a batch norm behind it folded in."""
     given = step.argument(2, "bias")
     weight, bias = _plain(step.argument(1, "weight")), None if given is None else _plain(given)
     if affine is None:
@@ -222,7 +222,7 @@ def _weights(step: Operation, affine: ScaleShift | None) -> tuple[Tensor, Tensor
 
 
 def _affine(step: Operation) -> ScaleShift:
-    """The scale and shift of a batch norm in eval mode."""
+    """Return the scale and shift of a batch norm in eval mode."""
     if step.function is not functional.batch_norm:
         # Torch has another of that name, which takes its arguments in another order.
         raise _no_rule(step)
@@ -269,7 +269,7 @@ def _leaf(value: Tensor | None) -> Tensor:
 
 
 def _plain(value: Tensor | None) -> Tensor:
-    """A tensor without history, in float32 or float64: half precision is too coarse to divide relevance in."""
+    """Return the tensor without history, in float32 or float64: half precision is too coarse to divide relevance in."""
     tensor = _tensor(value)
     if tensor.dtype in (torch.float16, torch.bfloat16):
         return tensor.detach().float()

@@ -169,7 +169,7 @@ def _replicated() -> Any:
 
 
 def _along(new: int, placement: Any, old: int | None) -> Any:
-    """The placement with its shards along another axis; whole if they were not along the old one."""
+    """Return the placement with its shards along another axis; whole if they were not along the old one."""
     if old is None or getattr(placement, "dim", None) != old:
         return _replicated()
     factor = getattr(placement, "split_factor", None)
@@ -177,7 +177,7 @@ def _along(new: int, placement: Any, old: int | None) -> Any:
 
 
 def _gathered(neurons: Tensor, mesh: Any, placements: Sequence[Any], width: int) -> Tensor:
-    """All neurons, of which each rank has what its placements say."""
+    """Return all neurons, of which each rank has what its placements say."""
     from torch.distributed.tensor import DTensor
 
     shape = torch.Size((neurons.shape[0], width))
@@ -186,7 +186,7 @@ def _gathered(neurons: Tensor, mesh: Any, placements: Sequence[Any], width: int)
 
 
 def _finished(tensor: Any) -> Tensor:
-    """A plain tensor, waited for if a collective is still at work on it."""
+    """Return a plain tensor, waited for if a collective is still at work on it."""
     wait = getattr(tensor, "wait", None)
     return tensor if wait is None else wait()  # type: ignore[no-any-return]
 

@@ -45,7 +45,7 @@ class Spot:
         self.arrived.append((relevance, affine))
 
     def relevance(self) -> Tensor | None:
-        """All relevance that has arrived, or ``None`` if none has."""
+        """Return all relevance that has arrived, or ``None`` if none has."""
         total = None
         for part, _ in self.arrived:
             total = part if total is None else total + part
@@ -74,7 +74,7 @@ class Operation:
     outputs: list[Spot] = field(default_factory=list)
 
     def argument(self, position: int, name: str) -> Any:
-        """An argument, however it was passed; ``None`` if it was not."""
+        """Return an argument, however it was passed; ``None`` if it was not."""
         return self.args[position] if len(self.args) > position else self.kwargs.get(name)
 
     def forget(self) -> None:
@@ -136,7 +136,7 @@ class Tape(TorchFunctionMode):
         self.layers[layer] = self._spots[output]
 
     def spot(self, tensor: Tensor) -> Spot | None:
-        """Where a tensor stands on the tape, if it does."""
+        """Return where a tensor stands on the tape, if it does."""
         found: Spot | None = self._spots.get(tensor)
         return found
 
@@ -149,7 +149,7 @@ class Tape(TorchFunctionMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within, nothing is kept: for what is done to a layer's output that is not the model's doing."""
+        """Keep nothing within: what is done to a layer's output there is not the model's doing."""
         self._paused = True
         try:
             yield
@@ -184,13 +184,13 @@ class Tape(TorchFunctionMode):
         self.steps.append(step)
 
     def _copy_what_is_held(self, tensor: Tensor) -> None:
-        """A tensor may be about to be overwritten: keep the value that steps on the tape need of it."""
+        """Keep the value of a tensor that may be about to be overwritten and that steps on the tape need."""
         for held in self._held.pop(_storage(tensor), ()):
             assert held.value is not None
             held.value = held.value.clone()
 
     def _running_module(self) -> str:
-        """The innermost module of the model that is running, as a person would look for it."""
+        """Return the innermost module of the model that is running, as a person would look for it."""
         frame = sys._getframe()
         while frame.f_back is not None:
             frame = frame.f_back
@@ -201,7 +201,7 @@ class Tape(TorchFunctionMode):
 
 
 def swap(tree: Any, kind: type | tuple[type, ...], change: Callable[[Any], Any]) -> Any:
-    """The same structure with ``change`` applied to every part of a ``kind``."""
+    """Return the same structure with ``change`` applied to every part of a ``kind``."""
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, Mapping):
@@ -227,7 +227,7 @@ def _floats(tree: Any) -> list[Tensor]:
 
 
 def _plain_name(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, bool]:
-    """A function's name without the mark of working in place, and whether it may overwrite what it is given."""
+    """Return a function's name without the mark of working in place, and whether it may overwrite what it is given."""
     name = getattr(func, "__name__", str(func))
     if name == "__get__":
         # A property, such as x.mT; its own name is what tells.
