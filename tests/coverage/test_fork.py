@@ -91,7 +91,7 @@ def part(coverage, kind):
 def options_of(coverage):
     """Everything a coverage and its tap were set to; not what changes while measuring."""
     changing = {"measurement", "reader", "tap", "collection", "graphs", "provenance", "warned", "depth"}
-    changing |= {"recording", "handles", "within", "probe", "experts"}
+    changing |= {"pass", "handles", "within", "probe", "experts", "steps", "layers"}
     return {name: value for name, value in parts_of(coverage) if name not in changing}
 
 
@@ -102,6 +102,7 @@ def test_copies_keep_every_option(net):
     assert options_of(coverage)["unpack"] is taken_apart
     for how, twin in copies(coverage).items():
         assert options_of(twin) == options_of(coverage), how
+        assert dict(parts_of(twin))["steps"].most == 7, how
         assert part(twin, Measurement).rows == part(coverage, Measurement).rows, how
         assert twin.provenance() == coverage.provenance(), how
         graphs = part(twin, GraphedUpdates)
