@@ -73,8 +73,8 @@ def copies(coverage):
 
 def options_of(coverage):
     """Everything a coverage and its tap were set to, wherever it is kept; not what changes while measuring."""
-    changing = {"_ledger", "_recorder", "_tap", "_warned", "_identities", "_depth", "_recording", "_handles", "_within"}
-    changing |= {"_probe", "_experts", "_reader", "_provenance"}
+    changing = {"_ledger", "_recorder", "_tap", "_warned", "_identities", "_depth", "_pass", "_handles", "_within"}
+    changing |= {"_probe", "_experts", "_reader", "_provenance", "_steps", "_layers"}
     kept = {**vars(coverage), **{f"tap.{name}": value for name, value in vars(coverage._tap).items()}}
     return {name: value for name, value in kept.items() if name.removeprefix("tap.") not in changing}
 
@@ -85,6 +85,7 @@ def test_copies_keep_every_option(net):
     coverage.update(inputs(1))
     for how, twin in copies(coverage).items():
         assert options_of(twin) == options_of(coverage), how
+        assert twin._tap._steps.most == 7, how
         assert twin._found_rows() == coverage._found_rows(), how
         assert twin.provenance() == coverage.provenance(), how
         assert isinstance(twin._recorder, Recorder), how

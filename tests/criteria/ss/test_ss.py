@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 import neuralcov as nc
 from neuralcov.core import memory as sizes
-from neuralcov.criteria import distinct as keys
-from neuralcov.criteria import ss
-from neuralcov.criteria.ss import signs
+from neuralcov.criteria.ss import signs, ss
 from neuralcov.criteria.ss.admission import SignQueue
+from neuralcov.kernels import hashing as keys
 from tests.support import FLAVOURS, covered, layer_values, suite, value_of
 
 NARROW = {"a": 3, "b": 4, "c": 1, "d": 2}
