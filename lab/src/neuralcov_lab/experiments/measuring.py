@@ -233,7 +233,10 @@ class ChunkedCollection:
             chosen = [index for index, criterion in enumerate(collection.criteria) if wanted(criterion)]
             if chosen:
                 assert collection.layout is not None
-                rest, states = _collection([collection.criteria[index] for index in chosen], collection.layout), collection.share()
+                rest, states = (
+                    _collection([collection.criteria[index] for index in chosen], collection.layout),
+                    collection.share(),
+                )
                 rest.adopt(None if states is None else tuple(states[index] for index in chosen))
                 found.append((rest, chunked))
         self._collections = found
