@@ -9,3 +9,9 @@ from neuralcov import demo
 def digits_net():
     """A network that tells digits apart, trained for a few seconds."""
     return demo.train_digits(epochs=3, progress=False)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Traces of six neurons in blocks of a hundred rows."""
+    monkeypatch.setattr("neuralcov.statistics.traces._BLOCK_BYTES", 4 * 6 * 100)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from neuralcov.core.records import flatten, unflatten
-from neuralcov.criteria import buckets as module
+from neuralcov.criteria import distinct as module
 from neuralcov.criteria.distinct import BucketSet
 
 CPU = torch.device("cpu")

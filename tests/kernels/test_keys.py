@@ -2,8 +2,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuralcov.criteria.distinct import KeySet, _ordered_together
-from neuralcov.kernels.hashing import lexical_order, neuron_words
+from neuralcov.criteria.distinct import KeySet
+from neuralcov.kernels.hashing import _ordered_together, lexical_order, neuron_words
 
 CPU = torch.device("cpu")
 # Few first words, so that different keys often share one.

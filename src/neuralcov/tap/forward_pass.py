@@ -10,15 +10,15 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from neuralcov.tap.absent import module_name
-from neuralcov.tap.axes import Kind, feature_axis
+from neuralcov.tap.axes import OutputAxes, feature_axis
+from neuralcov.tap.layers import module_name
 from neuralcov.tap.masks import LayerMasks, Masks
 from neuralcov.tap.members import Members
 from neuralcov.tap.probe import Probe, capturing
 from neuralcov.tap.rows import Note, RowOrder, by_owner, order_by_shape, own_rows
 from neuralcov.tap.tape import Tape
 
-Reduce: TypeAlias = "Callable[[int, str, Kind, Tensor, LayerMasks | None, RowOrder], Tensor]"
+Reduce: TypeAlias = "Callable[[int, str, OutputAxes, Tensor, LayerMasks | None, RowOrder], Tensor]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,12 +26,12 @@ class Pending:
     """An output whose order of rows is not known yet, kept to be reduced later."""
 
     output: Tensor
-    kind: Kind
+    kind: OutputAxes
     masks: LayerMasks | None
 
 
 @dataclass
-class Recording:
+class ForwardPass:
     """What the hooks gather during one run of the model."""
 
     members: Members
@@ -51,7 +51,7 @@ class Recording:
 
     @property
     def size(self) -> int:
-        """B, the number of inputs."""
+        """Return B, the number of inputs."""
         return self.members.size
 
 
@@ -66,67 +66,69 @@ class RowReader:
     def __init__(self, probe: Probe, reduce: Reduce) -> None:
         self._probe, self._reduce = probe, reduce
 
-    def record(self, recording: Recording, layer: str, kind: Kind, output: Tensor, masks: LayerMasks | None) -> None:
+    def record(
+        self, forward_pass: ForwardPass, layer: str, kind: OutputAxes, output: Tensor, masks: LayerMasks | None
+    ) -> None:
         """Reduce an output to neurons, or keep it until the order of its rows is found."""
-        size, known = recording.size, self._probe.known
+        size, known = forward_pass.size, self._probe.known
         owners = self._probe.owners(layer, output, size, masks) if self._probe.has_owners else None
         if owners is not None:
-            recording.owned[layer] = owners
-            recording.layers[layer], recording.present[layer] = by_owner(output, owners, size, kind)
+            forward_pass.owned[layer] = owners
+            forward_pass.layers[layer], forward_pass.present[layer] = by_owner(output, owners, size, kind)
             return
         shape = own_rows(output, size).shape
-        order = known.order_of(_asked_as(layer, kind), shape, size, recording.members.axes)
+        order = known.order_of(_asked_as(layer, kind), shape, size, forward_pass.members.axes)
         if order is None and (size <= 1 or known.why_not or capturing()):
             order = order_by_shape(shape, size, kind, layer, known.why_not)
         if order is None:
-            recording.layers[layer] = output  # holds the layer's place
-            recording.pending[layer] = Pending(output.detach().clone(), kind, masks)
+            forward_pass.layers[layer] = output  # holds the layer's place
+            forward_pass.pending[layer] = Pending(output.detach().clone(), kind, masks)
         elif size == 1 and not output.numel():
             width = output.shape[feature_axis(output.shape, kind)]
-            recording.layers[layer] = torch.zeros(1, width, device=output.device)
-            recording.present[layer] = torch.zeros(1, dtype=torch.bool, device=output.device)
+            forward_pass.layers[layer] = torch.zeros(1, width, device=output.device)
+            forward_pass.present[layer] = torch.zeros(1, dtype=torch.bool, device=output.device)
         else:
-            recording.owned[layer] = order
-            recording.layers[layer] = self._reduce(size, layer, kind, output, masks, order)
+            forward_pass.owned[layer] = order
+            forward_pass.layers[layer] = self._reduce(size, layer, kind, output, masks, order)
 
-    def settle(self, recording: Recording, fixed: Collection[str], silent: Sequence[str]) -> None:
+    def settle(self, forward_pass: ForwardPass, fixed: Collection[str], silent: Sequence[str]) -> None:
         """Reduce outputs whose order of rows was not known when they came, and leave out those that have none.
 
         Args:
-            recording: of a run that has ended.
+            forward_pass: of a run that has ended.
             fixed: layers that have been measured, which cannot be left out any more.
             silent: modules that never fired.
         """
         known = self._probe.known
-        if recording.pending:
-            self._settle(recording, fixed)
+        if forward_pass.pending:
+            self._settle(forward_pass, fixed)
         if known.unsaid:
             known.leave_out_siblings(silent)
             known.say()
 
-    def _settle(self, recording: Recording, fixed: Collection[str]) -> None:
-        known, size, problems = self._probe.known, recording.size, {}
-        if not recording.probed:
-            self._probe.ask(recording.members, fixed, recording.pending)
-        for layer, kept in recording.pending.items():
+    def _settle(self, forward_pass: ForwardPass, fixed: Collection[str]) -> None:
+        known, size, problems = self._probe.known, forward_pass.size, {}
+        if not forward_pass.probed:
+            self._probe.ask(forward_pass.members, fixed, forward_pass.pending)
+        for layer, kept in forward_pass.pending.items():
             name, shape = _asked_as(layer, kept.kind), kept.output.shape
-            order = known.order_of(name, shape, size, recording.members.axes)
+            order = known.order_of(name, shape, size, forward_pass.members.axes)
             if order is None and known.why_not:
                 order = order_by_shape(shape, size, kept.kind, layer, known.why_not)
             if order is not None:
-                recording.owned[layer] = order
-                recording.layers[layer] = self._reduce(size, layer, kept.kind, kept.output, kept.masks, order)
+                forward_pass.owned[layer] = order
+                forward_pass.layers[layer] = self._reduce(size, layer, kept.kind, kept.output, kept.masks, order)
                 continue
             found = known.orders.get(name)
             why = "it does not fire in every pass" if found is None else f"its rows were found {found}"
             problems[layer] = known.left_out.get(name, f"shape {tuple(shape)} for {size} inputs: {why}")
         known.drop(problems, fixed)
         for layer in problems:
-            del recording.layers[layer]
-            if recording.tape is not None:
-                recording.tape.layers.pop(layer, None)
+            del forward_pass.layers[layer]
+            if forward_pass.tape is not None:
+                forward_pass.tape.layers.pop(layer, None)
 
 
-def _asked_as(layer: str, kind: Kind) -> str:
-    """The name under which the probe knows a layer: calls of a recurrent cell are steps of one loop."""
+def _asked_as(layer: str, kind: OutputAxes) -> str:
+    """Return the name under which the probe knows a layer: calls of a recurrent cell are steps of one loop."""
     return module_name(layer) if kind.cell else layer
