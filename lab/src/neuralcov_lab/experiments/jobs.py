@@ -163,7 +163,7 @@ class JobFolder:
             given = dict(job["parameters"])
             run = given.pop("run", None)
             groups.setdefault(json.dumps([job["experiments"], job["kind"], given], sort_keys=True), {})[run] = name
-        first = {}
+        first: dict[str, str] = {}
         for runs in groups.values():
             # The first run may be 0 or not be named. Where there are both, the job without runs is another one.
             start = runs.get(0) or runs.get(None)
