@@ -189,8 +189,8 @@ def agreement(found: Subject, criteria: tuple[Any, ...], inputs: int) -> Iterato
     """Values of the same activations' criteria on this device and on the CPU, both from the same outputs."""
     coverage = nc.Coverage(found.model, [nc.NC()])
     with coverage.tap():
-        parts = [coverage._batch(b, None, None, None, None) for b in found.inputs[:inputs].split(100)]
-        training = [coverage._batch(b, None, None, None, None) for b in found.training[:inputs].split(100)]
+        parts = [coverage.run(b, predictions=False)[0] for b in found.inputs[:inputs].split(100)]
+        training = [coverage.run(b, predictions=False)[0] for b in found.training[:inputs].split(100)]
     rows = {}
     for criterion in criteria:
         values = []
@@ -203,7 +203,7 @@ def agreement(found: Subject, criteria: tuple[Any, ...], inputs: int) -> Iterato
                 bare.calibrate(activations=learnt)
             for batch in moved:
                 bare.update(activations=batch)
-            values.append(bare._ledger.values()[criterion.name])
+            values.append(bare.values(warn=False)[criterion.name])
         rows[criterion.name] = {"device": values[0], "cpu": values[1], "relative": _relative(*values)}
         yield {"inputs": inputs, "criteria": rows}
 

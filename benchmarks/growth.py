@@ -95,7 +95,7 @@ def _measure(device: torch.device, widths: dict[str, int], inputs: int, classes:
                 shift = 0.01 * (index // len(prepared))
                 layers = {name: outputs + shift for name, outputs in again.layers.items()} if shift else again.layers
                 coverage.update(activations=nc.Activations(layers, again.labels, again.predictions))
-            coverage._ledger.values()
+            coverage.values(warn=False)
 
         start = clock(device)
         peak = peak_memory(run, device)

@@ -26,9 +26,9 @@ def gains(found: Subject, criteria: tuple[Any, ...], sizes: tuple[int, ...], see
                 candidates = found.training[:size]
                 if len(candidates) < size:
                     continue
-                parts = [coverage._batch(b, None, None, None, None) for b in candidates.split(1000)]
+                parts = [coverage.run(b, predictions=False)[0] for b in candidates.split(1000)]
                 batch = _joined(parts)
-                alone = timed(lambda c=coverage, b=batch: c._ledger.gain(_fresh(b)), found.device, 3)
+                alone = timed(lambda c=coverage, b=batch: c.gain(activations=_fresh(b)), found.device, 3)
                 rows.setdefault(criterion.name, {})[str(size)] = {
                     "seconds": alone.median,
                     "candidates per second": size / alone.median,
@@ -45,8 +45,8 @@ def admissions(found: Subject, criteria: tuple[Any, ...], seen: int, offered: in
             warnings.simplefilter("ignore", nc.CoverageWarning)
             for batch in found.inputs[:seen].split(min(seen, 1000)):
                 coverage.update(batch)
-            parts = [coverage._batch(b, None, None, None, None) for b in found.training[:offered].split(1000)]
-            batch, state = _joined(parts), coverage._ledger.states[0]
+            parts = [coverage.run(b, predictions=False)[0] for b in found.training[:offered].split(1000)]
+            batch, state = _joined(parts), coverage.states[0]
             taken: list[int] = []
 
             def admit(c: Any = criterion, s: Any = state, b: Any = batch, t: list[int] = taken) -> None:

@@ -47,7 +47,7 @@ def test_gain_by_definition_serves_criteria_without_their_own():
 
     coverage = covered(nc.NC(0.5), suite(1, 5))
     candidates = nc.Activations(as_tensors(suite(2, 4)))
-    state = coverage._ledger.states[0]
+    state = coverage.states[0]
     default = Criterion.gain(nc.NC(0.5), state, candidates)
     assert default.tolist() == nc.NC(0.5).gain(state, candidates).tolist()
     assert Criterion.gain(nc.NC(0.5), state, candidates.take(slice(0, 0))).shape == (0,)

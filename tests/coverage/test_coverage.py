@@ -128,7 +128,7 @@ def test_gain_changes_nothing_and_propose_commits(net, inputs):
     proposal.commit([2, 5])
     step_by_step = nc.Coverage(net, CRITERIA)
     step_by_step.update(inputs[:10])
-    activations = nc.Coverage(net, CRITERIA)._batch(inputs[10:20], None, None, None, None)
+    activations = nc.Coverage(net, CRITERIA).run(inputs[10:20], predictions=False)[0]
     for row in (2, 5):
         step_by_step.update(activations=activations.take(slice(row, row + 1)))
     assert coverage.values() == step_by_step.values()
@@ -177,22 +177,22 @@ def test_snapshot_restore_reset(net, inputs):
     coverage.calibrate([inputs])
     empty = coverage.snapshot()
     coverage.update(inputs[:10])
-    kept, values = coverage.snapshot(), coverage._ledger.values()
+    kept, values = coverage.snapshot(), coverage.values(warn=False)
     for start in (10, 20, 30):
         coverage.update(inputs[start : start + 10])
-    assert coverage._ledger.values() != values
+    assert coverage.values(warn=False) != values
     coverage.restore(kept)
-    assert coverage._ledger.values() == values
+    assert coverage.values(warn=False) == values
     coverage.update(inputs[10:20])
     coverage.restore(kept)
-    assert coverage._ledger.values() == values
+    assert coverage.values(warn=False) == values
     coverage.restore(empty)
     assert coverage.inputs == 0
     coverage.restore(kept)
     coverage.reset()
     assert coverage.inputs == 0
     coverage.update(inputs[:10])
-    assert coverage._ledger.values() == values
+    assert coverage.values(warn=False) == values
 
 
 def test_a_snapshot_of_another_model_is_refused(net, inputs):
@@ -467,7 +467,7 @@ def test_half_of_a_batch_size_agrees_with_the_whole(net, inputs):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", nc.CoverageWarning)
             coverage.assess([inputs[i : i + size] for i in range(0, 40, size)])
-        values.append(coverage._ledger.values())
+        values.append(coverage.values(warn=False))
     assert values[0] == pytest.approx(values[2], rel=1e-5)
     assert values[1] == pytest.approx(values[2], rel=1e-5)
 
@@ -480,7 +480,7 @@ def test_half_of_a_batch_size_agrees_with_the_whole(net, inputs):
 @pytest.mark.parametrize("min_gain", [0.0, 1e-3])
 def test_admit_is_judging_and_observing_one_by_one(net, inputs, criteria, min_gain):
     coverage, plain = nc.Coverage(net, criteria), nc.Coverage(net, criteria)
-    activations = coverage._batch(inputs, None, None, None, None)
+    activations = coverage.run(inputs, predictions=False)[0]
     for each in (coverage, plain):
         each.update(activations=activations.take(slice(0, 2)))
     kept = coverage.snapshot()

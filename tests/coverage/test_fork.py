@@ -7,7 +7,11 @@ import torch
 from torch import nn
 
 import neuralcov as nc
-from neuralcov.coverage.cuda_graph import Recorder
+from neuralcov.coverage.batches import BatchReader
+from neuralcov.coverage.collection import CriterionCollection
+from neuralcov.coverage.cuda_graph import GraphedUpdates
+from neuralcov.coverage.measurement import Measurement
+from neuralcov.tap import Tap
 from neuralcov.tap.preserve import turn_of
 
 CRITERIA = [nc.NLC(rule="all"), nc.KMNC(10), nc.TKNP(1)]
@@ -71,25 +75,39 @@ def copies(coverage):
     }
 
 
+def parts_of(owner):
+    """Everything a coverage keeps, by name, in whichever of its parts it is kept."""
+    for name, value in vars(owner).items():
+        if isinstance(value, (Measurement, BatchReader, Tap)):
+            yield from parts_of(value)
+        yield name.lstrip("_"), value
+
+
+def part(coverage, kind):
+    (found,) = {id(value): value for _, value in parts_of(coverage) if isinstance(value, kind)}.values()
+    return found
+
+
 def options_of(coverage):
-    """Everything a coverage and its tap were set to, wherever it is kept; not what changes while measuring."""
-    changing = {"_ledger", "_recorder", "_tap", "_warned", "_identities", "_depth", "_recording", "_handles", "_within"}
-    changing |= {"_probe", "_experts", "_reader", "_provenance"}
-    kept = {**vars(coverage), **{f"tap.{name}": value for name, value in vars(coverage._tap).items()}}
-    return {name: value for name, value in kept.items() if name.removeprefix("tap.") not in changing}
+    """Everything a coverage and its tap were set to; not what changes while measuring."""
+    changing = {"measurement", "reader", "tap", "collection", "graphs", "provenance", "warned", "depth"}
+    changing |= {"pass", "handles", "within", "probe", "experts", "steps", "layers"}
+    return {name: value for name, value in parts_of(coverage) if name not in changing}
 
 
 def test_copies_keep_every_option(net):
     coverage = nc.Coverage(net, CRITERIA, **OPTIONS)
     coverage.calibrate([{"x": inputs(0, 30)}])
     coverage.update(inputs(1))
+    assert options_of(coverage)["unpack"] is taken_apart
     for how, twin in copies(coverage).items():
         assert options_of(twin) == options_of(coverage), how
-        assert twin._found_rows() == coverage._found_rows(), how
+        assert dict(parts_of(twin))["steps"].most == 7, how
+        assert part(twin, Measurement).rows == part(coverage, Measurement).rows, how
         assert twin.provenance() == coverage.provenance(), how
-        assert isinstance(twin._recorder, Recorder), how
-        assert twin._recorder._ledger is twin._ledger, how
-        assert twin._recorder._tap is twin._tap, how
+        graphs = part(twin, GraphedUpdates)
+        assert graphs.collection is part(twin, CriterionCollection), how
+        assert graphs.tap is part(twin, Tap), how
         assert twin.values() == coverage.values(), how
         twin.assess([{"x": inputs(2)}])
         assert twin.inputs == 16, how
@@ -97,7 +115,8 @@ def test_copies_keep_every_option(net):
 
 
 def test_a_copy_without_cuda_graph_has_none(net):
-    assert all(twin._recorder is None for twin in copies(covered(net, steps=7)).values())
+    for how, twin in copies(covered(net, steps=7)).items():
+        assert not any(isinstance(value, GraphedUpdates) for _, value in parts_of(twin)), how
 
 
 def test_copies_are_independent(net):
@@ -152,6 +171,6 @@ def test_a_deep_copy_has_a_model_of_its_own(net):
     coverage = covered(net)
     twin = copy.deepcopy(coverage)
     assert twin.model is not net
-    assert twin._tap._turn is turn_of(twin.model) is not turn_of(net)
+    assert dict(parts_of(twin))["turn"] is turn_of(twin.model) is not turn_of(net)
     twin.update(inputs(2))
     assert (coverage.inputs, twin.inputs) == (8, 16)

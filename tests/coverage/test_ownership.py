@@ -8,7 +8,7 @@ import torch
 import neuralcov as nc
 from neuralcov.core.activations import Activations
 from neuralcov.core.records import flatten, map_tensors
-from neuralcov.coverage.collection import Ledger
+from neuralcov.coverage.collection import CriterionCollection
 from neuralcov.coverage.ownership import GraphOwned, Owned, Shared
 
 
@@ -82,28 +82,28 @@ def test_graph_owned_states_are_copied_before_they_are_used():
         assert after.counts.sum() < 21
 
 
-def scatter_of(ledger):
-    return ledger.states[0].classes[0][0].moments.scatter.data_ptr()
+def scatter_of(collection):
+    return collection.states[0].classes[0][0].moments.scatter.data_ptr()
 
 
 @pytest.mark.parametrize("criterion", [nc.NLC(), nc.NLC(rule="all")], ids=lambda c: c.name)
 def test_update_after_update_copies_nothing(criterion):
-    ledger = Ledger([criterion, nc.NC(0.5), nc.TKNP(1)])
-    ledger.layout = batch(0).layout
-    ledger.observe(batch(0))
-    first = scatter_of(ledger), ledger.states[1].covered[0].data_ptr()
+    collection = CriterionCollection([criterion, nc.NC(0.5), nc.TKNP(1)])
+    collection.layout = batch(0).layout
+    collection.observe(batch(0))
+    first = scatter_of(collection), collection.states[1].covered[0].data_ptr()
     for seed in range(1, 4):
-        ledger.observe(batch(seed))
-        ledger.observe_one_by_one(batch(seed))
-        assert (scatter_of(ledger), ledger.states[1].covered[0].data_ptr()) == first
+        collection.observe(batch(seed))
+        collection.observe_one_by_one(batch(seed))
+        assert (scatter_of(collection), collection.states[1].covered[0].data_ptr()) == first
     # A kept state is copied once; from then on updates are in place again.
-    kept = ledger.share()
+    kept = collection.share()
     # Patterns seen before make TKNP hand its set on: that must not make the others copy.
-    ledger.observe(batch(1))
-    second = scatter_of(ledger)
+    collection.observe(batch(1))
+    second = scatter_of(collection)
     assert second != first[0]
-    ledger.observe(batch(1))
-    assert scatter_of(ledger) == second
+    collection.observe(batch(1))
+    assert scatter_of(collection) == second
     assert kept[0].state.classes[0][0].moments.scatter.data_ptr() == first[0]
 
 

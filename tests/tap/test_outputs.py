@@ -2,12 +2,12 @@ import pytest
 import torch
 
 import neuralcov as nc
-from neuralcov.tap.axes import Kind
+from neuralcov.tap.axes import OutputAxes
 from neuralcov.tap.inputs import Padding
 from neuralcov.tap.outputs import to_neurons
 from neuralcov.tap.rows import RowOrder
 
-CONV, LINEAR, OTHER = Kind(channels_first=True), Kind(channels_first=False), Kind()
+CONV, LINEAR, OTHER = OutputAxes(channels_first=True), OutputAxes(channels_first=False), OutputAxes()
 
 
 @pytest.mark.parametrize(

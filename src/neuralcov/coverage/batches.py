@@ -1,117 +1,231 @@
-"""Activations from arrays of any library, for people without a PyTorch model."""
+"""What a user gives, read as batches: inputs to run a model on, activations, loaders of either."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sized
-from dataclasses import replace
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any, TypeVar
 
-import numpy as np
-import torch
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from torch import Tensor
 
-from neuralcov.core.activations import Activations, home_of
-from neuralcov.core.errors import InputError
-from neuralcov.core.guards import with_ordinary_tensors
-from neuralcov.core.layout import Layout
-
-
-def as_activations(
-    source: Mapping[str, Any] | Activations,
-    labels: Any = None,
-    predictions: Any = None,
-    device: torch.device | str | None = None,
-) -> Activations:
-    """One batch from ``{layer: (batch, neurons)}``: tensors, NumPy arrays or anything NumPy can read.
-
-    Args:
-        source: the layers' outputs, or activations, which pass through.
-        labels: one integer per input.
-        predictions: one integer per input.
-        device: where to put arrays that are not tensors.
-    """
-    if isinstance(source, Activations):
-        batch = source
-    elif isinstance(source, Mapping):
-        if not source:
-            raise InputError("activations={}: expected at least one layer")
-        batch = Activations({str(name): _as_outputs(name, outputs, device) for name, outputs in source.items()})
-    else:
-        raise InputError(
-            f"activations of type {type(source).__name__}: expected a mapping of layer to (batch, neurons)"
-        )
-    batch = replace(
-        batch,
-        labels=batch.labels if labels is None else _as_classes("labels", labels, batch),
-        predictions=batch.predictions if predictions is None else _as_classes("predictions", predictions, batch),
-    )
-    return with_ordinary_tensors(batch)
-
-
-def arranged(batch: Activations, layout: Layout) -> Activations:
-    """The batch with its layers in the order of ``layout``, or the error that says what does not fit."""
-    sizes = {name: outputs.shape[0] for name, outputs in batch.layers.items()}
-    if len(set(sizes.values())) > 1:
-        raise InputError(f"layers of different batch sizes: {sizes}; expected one row per input in every layer")
-    widths = {name: outputs.shape[1] for name, outputs in batch.layers.items()}
-    if widths.keys() == layout.widths.keys():
-        widths = {name: widths[name] for name in layout.widths}
-    layout.require_same(Layout(widths, batch.device), "the batch")
-    _check_relevance(batch)
-    if list(batch.layers) == list(layout):
-        return batch
-    return replace(batch, layers={name: batch.layers[name] for name in layout})
-
-
-def _check_relevance(batch: Activations) -> None:
-    for name, outputs in batch.layers.items() if batch.relevance is not None else ():
-        assert batch.relevance is not None
-        if name not in batch.relevance:
-            raise InputError(f"the relevance lacks layer {name!r}: expected one number for every activation")
-        if batch.relevance[name].shape != outputs.shape:
-            raise InputError(
-                f"relevance of layer {name!r} has shape {tuple(batch.relevance[name].shape)}: "
-                f"expected {tuple(outputs.shape)}, one number for every activation"
-            )
-
-
-def _as_outputs(name: str, outputs: Any, device: torch.device | str | None) -> Tensor:
-    tensor = outputs if isinstance(outputs, Tensor) else torch.from_numpy(np.array(outputs))
-    if tensor.dim() != 2 or tensor.is_complex():
-        raise InputError(
-            f"activations of layer {name!r} have type {tensor.dtype} and shape {tuple(tensor.shape)}: "
-            "expected (batch, neurons)"
-        )
-    dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    home = home_of(tensor.device if device is None else torch.device(device))
-    return tensor.detach().to(home, dtype)
-
-
-def _as_classes(what: str, classes: Any, batch: Activations) -> Tensor:
-    tensor = classes if isinstance(classes, Tensor) else torch.from_numpy(np.asarray(classes))
-    if not tensor.numel():
-        tensor = tensor.long()  # an empty list has no type of its own
-    if tensor.shape != (batch.size,) or tensor.is_floating_point() or tensor.is_complex():
-        raise InputError(
-            f"{what} of type {tensor.dtype} and shape {tuple(tensor.shape)}: "
-            f"expected {batch.size} integers, one per input"
-        )
-    return tensor.detach().to(batch.device, torch.int64)
-
+from neuralcov.core.activations import Activations
+from neuralcov.core.errors import CoverageWarning, InputError
+from neuralcov.coverage.arrays import arranged, as_activations
+from neuralcov.coverage.cuda_graph import GraphedUpdates
+from neuralcov.coverage.measurement import Measurement
+from neuralcov.tap import Batch, Tap, unpack_batch
+from neuralcov.tap.inputs import (
+    Lengths,
+    Unpack,
+    as_labels,
+    requires_two_inputs,
+    unused_part,
+    usable_labels,
+    with_lengths,
+)
+from neuralcov.tap.signatures import form_of
 
 T = TypeVar("T")
 
 
+class BatchReader:
+    """Turn what a user gives into activations of the layers that a coverage measures.
+
+    Args:
+        measurement: what the batches are for; its first batch shows the layers.
+        unpack: from what a loader yields to inputs and labels, where the usual reading does not fit.
+        cuda_graph: whether to record updates as CUDA graphs.
+    """
+
+    def __init__(self, measurement: Measurement, unpack: Unpack | None = None, *, cuda_graph: bool = False) -> None:
+        self._measurement = measurement
+        self._collection = measurement.collection
+        self._unpack = unpack
+        tap = measurement.tap
+        self._graphs = GraphedUpdates(tap, measurement.collection) if cuda_graph and tap is not None else None
+        self._depth = 0
+
+    def fork(self, measurement: Measurement) -> BatchReader:
+        """Return one that reads for another measurement in the same way."""
+        return BatchReader(measurement, self._unpack, cuda_graph=self._graphs is not None)
+
+    def tap(self, hint: str = ": pass activations=") -> Tap:
+        """Return what runs the model; refuse where there is none, with a hint what to do instead."""
+        if self._measurement.tap is None:
+            raise InputError(f"this coverage has no model to run inputs through{hint}")
+        return self._measurement.tap
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Keep hooks and recorded updates in place for many batches in a row."""
+        with ExitStack() as stack:
+            for part in (self._measurement.tap, self._graphs):
+                if part is not None:
+                    stack.enter_context(part.open())
+            self._depth += 1
+            stack.callback(self._leave)
+            yield
+
+    def _leave(self) -> None:
+        self._depth -= 1
+
+    def first(self) -> AbstractContextManager[None]:
+        """Return a block in which a first batch that raises leaves layers and time steps open."""
+        return nullcontext() if self._collection.layout is not None else self._settling()
+
+    @contextmanager
+    def _settling(self) -> Iterator[None]:
+        try:
+            yield
+        except BaseException:
+            if self._collection.empty:
+                self._collection.layout = None
+                if self._measurement.tap is not None:
+                    self._measurement.tap.forget_steps()
+            raise
+
+    def watch(self) -> None:
+        """Refuse to go on if the weights changed; within a block, parameters are not looked for anew."""
+        self._measurement.provenance.watch(empty=self._collection.empty, whole=not self._depth)
+
+    def feed(
+        self,
+        use: Callable[[Activations], T],
+        inputs: Any,
+        labels: Any,
+        activations: Any,
+        predictions: Any,
+        lengths: Any,
+    ) -> T:
+        """Read one batch, whatever it was given as, and return what ``use`` makes of it."""
+        with self.first():
+            return use(self._given(inputs, labels, activations, predictions, lengths))
+
+    def _given(self, inputs: Any, labels: Any, activations: Any, predictions: Any, lengths: Any) -> Activations:
+        """Read one batch to measure, unless the weights have changed."""
+        found = self._read(inputs, labels, activations, predictions, lengths)
+        self.watch()
+        return found
+
+    def _read(self, inputs: Any, labels: Any, activations: Any, predictions: Any, lengths: Any) -> Activations:
+        if (inputs is None) == (activations is None):
+            raise InputError("give either inputs or activations=, one of the two")
+        if activations is not None:
+            layout = self._collection.layout
+            device = None if layout is None else layout.device
+            return self._arranged(as_activations(activations, labels, predictions, device))
+        tap = self.tap()
+        if predictions is not None:
+            raise InputError("predictions= goes with activations=; with inputs the model predicts")
+        return self._run(tap, Batch(inputs, self._labels(labels)), lengths)[0]
+
+    def run(self, inputs: Any, labels: Any, lengths: Any, *, predictions: bool) -> tuple[Activations, Any]:
+        """Run the model once; return the activations and the model's output."""
+        return self._run(self.tap(hint=""), Batch(inputs, self._labels(labels)), lengths, predictions=predictions)
+
+    def _run(
+        self, tap: Tap, batch: Batch, lengths: Any = None, *, predictions: bool = False
+    ) -> tuple[Activations, Any]:
+        needs = self._collection.needs
+        activations, output = tap.run(
+            batch,
+            lengths=lengths,
+            predictions=predictions or "predictions" in needs,
+            relevance="relevance" in needs,
+        )
+        return self._arranged(activations), output
+
+    def _labels(self, labels: Any) -> Tensor | None:
+        """Read labels as criteria use them; refuse what cannot be used only where a criterion needs it."""
+        if labels is None:
+            return None
+        return as_labels(labels) if "labels" in self._collection.needs else usable_labels(labels)
+
+    def _arranged(self, batch: Activations) -> Activations:
+        if self._collection.layout is None:
+            self._collection.layout = batch.layout
+        return arranged(batch, self._collection.layout)
+
+    def observe(self, inputs: Any, labels: Any, activations: Any, predictions: Any, lengths: Any) -> None:
+        """Observe one batch, whatever it was given as."""
+        if self._graphs is not None and activations is None and predictions is None and lengths is None:
+            with self.first():
+                self._observe_inputs(Batch(inputs, self._labels(labels)))
+        else:
+            self.feed(self._collection.observe, inputs, labels, activations, predictions, lengths)
+
+    def _observe_inputs(self, batch: Batch) -> None:
+        """Observe a batch of inputs, by a recorded update where there is one for it."""
+        if self._graphs is not None:
+            self.watch()
+            if self._graphs.update(batch):
+                return
+        found, _ = self._run(self.tap(), batch)
+        self.watch()
+        self._collection.observe(found)
+
+    def assess(self, data: Any, lengths: Lengths | None, progress: bool | None) -> None:
+        """Observe every batch of a loader as one run."""
+        observed = False
+        self._measurement.seen.end_run()
+        with self.first(), self.open():
+            for batch in self.inputs(data, lengths, "assessing", progress):
+                self._observe_inputs(batch)
+                observed = True
+        self._measurement.seen.end_run()
+        if not observed:
+            raise InputError("the data gave no batch: nothing was assessed")
+        self.watch()
+
+    def batches(
+        self,
+        data: Any,
+        activations: Any,
+        labels: Any,
+        predictions: Any,
+        lengths: Lengths | None,
+        title: str,
+        progress: bool | None,
+    ) -> Iterator[Activations]:
+        """Read every batch of a loader, or of bare activations."""
+        if (data is None) == (activations is None):
+            raise InputError("give either data or activations=, one of the two")
+        if isinstance(activations, (Mapping, Activations)):
+            yield self._read(None, labels, activations, predictions, None)
+        elif activations is not None:
+            for item in tracked(activations, title, progress):
+                yield self._read(None, None, item, None, None)
+        else:
+            for batch in self.inputs(data, lengths, title, progress):
+                yield self._run(self.tap(), batch)[0]
+
+    def inputs(self, data: Any, lengths: Lengths | None, title: str, progress: bool | None) -> Iterator[Batch]:
+        """Take every batch of a loader apart."""
+        if isinstance(data, (Tensor, Mapping)) or not isinstance(data, Iterable):
+            raise InputError(f"data of type {type(data).__name__}: expected a loader that yields batches")
+        model, warned = self.tap().model, self._measurement.warned
+        form, two_inputs = form_of(model), requires_two_inputs(model)
+        for item in tracked(data, title, progress):
+            batch = unpack_batch(item, self._unpack, two_inputs=two_inputs, read_labels=self._labels)
+            unused = unused_part(item, batch, form) if self._unpack is None else None
+            if unused is not None and "unused" not in warned:
+                warned.add("unused")
+                warnings.warn(unused, CoverageWarning, stacklevel=2)
+            yield batch if lengths is None else with_lengths(batch, item, lengths, form)
+
+
 def tracked(items: Iterable[T], title: str, show: bool | None = None) -> Iterator[T]:
-    """The same items, with a bar while they are consumed. ``show=None``: only in a terminal."""
+    """Yield the same items and show a bar while they are consumed. ``show=None``: only in a terminal."""
     if show is None:
         show = sys.stderr.isatty()
     if not show:
         yield from items
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
     total = len(items) if isinstance(items, Sized) else None
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

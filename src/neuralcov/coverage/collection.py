@@ -12,7 +12,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID
 from neuralcov.core.criterion import SPLIT_FREE, Criterion, State
-from neuralcov.core.errors import HyperParameterError, InputError, MismatchError, StaleProposalError
+from neuralcov.core.errors import HyperParameterError, InputError, MismatchError
 from neuralcov.core.findings import Finding, LayerRow
 from neuralcov.core.guards import Turn, in_turn
 from neuralcov.core.layout import Layout
@@ -26,13 +26,13 @@ Holdings = tuple[Holding[Any], ...]
 SharedStates = tuple[Shared[Any], ...]
 
 
-class Ledger:
+class CriterionCollection:
     """Criteria, the layers they watch, and one state each.
 
     States are held as :mod:`neuralcov.coverage.ownership` says, so that nothing which somebody keeps is overwritten.
     """
 
-    def __init__(self, criteria: Sequence[AnyCriterion]) -> None:
+    def __init__(self, criteria: Sequence[AnyCriterion], seen: SeenInputs | None = None) -> None:
         if criteria is None or isinstance(criteria, (Criterion, str)):
             raise HyperParameterError(f"criteria {criteria!r}: expected a list, for example [nc.NLC(), nc.NC(0.75)]")
         for criterion in criteria:
@@ -49,7 +49,7 @@ class Ledger:
         self.layout: Layout | None = None
         self.turn = Turn()
         self.definitions = self.own_definitions()
-        self.seen: SeenInputs | None = None
+        self.seen = seen
         self.version = 0
         self._holdings: Holdings | None = None
 
@@ -102,9 +102,9 @@ class Ledger:
         self.advance(states)
 
     @in_turn
-    def fork(self) -> Ledger:
-        """Copy this ledger; neither overwrites the states that both begin with."""
-        twin = Ledger(self.criteria)
+    def fork(self) -> CriterionCollection:
+        """Copy this collection; neither overwrites the states that both begin with."""
+        twin = CriterionCollection(self.criteria)
         twin.layout = self.layout
         twin.definitions = dict(self.definitions)
         twin.seen = None if self.seen is None else self.seen.copy()
@@ -273,13 +273,13 @@ class Ledger:
             found.extend(Finding(criterion.name, remark) for remark in criterion.notes(state))
         return tuple(found)
 
-    def merge(self, other: Ledger) -> None:
-        """Take in what another ledger has seen."""
+    def merge(self, other: CriterionCollection) -> None:
+        """Take in what another collection has seen."""
         # Never in both turns at once: another thread may be merging the other way round.
         self._take_in(other.fork())
 
     @in_turn
-    def _take_in(self, other: Ledger) -> None:
+    def _take_in(self, other: CriterionCollection) -> None:
         if self.names != other.names:
             raise MismatchError(
                 f"criteria differ: this coverage has {', '.join(self.names)}, the other {', '.join(other.names)}"
@@ -303,46 +303,3 @@ def _number(column: list[float] | None, index: int) -> float | None:
     if column is None or math.isnan(column[index]):
         return None
     return column[index]
-
-
-class Proposal:
-    """Inputs judged but not yet observed.
-
-    ``gain`` holds, by criterion, how far each input alone would move the value.
-    """
-
-    def __init__(self, ledger: Ledger, batch: Activations, gain: dict[str, Tensor]) -> None:
-        self.gain = gain
-        self._ledger, self.turn = ledger, ledger.turn
-        self._batch = batch
-        self._version = ledger.version
-
-    @in_turn
-    def commit(self, keep: Any = None) -> None:
-        """Observe the kept inputs one by one, in order; all by default.
-
-        Refused once the coverage has changed. An ``admit`` that admitted nothing is no change: it may have counted
-        excluded inputs, on which no gain depends.
-
-        Args:
-            keep: a mask over the inputs or their indices.
-        """
-        if self._ledger.version != self._version:
-            raise StaleProposalError("the coverage has changed since this proposal was made: propose again")
-        kept = self._batch if keep is None else self._batch.take(self._rows(keep))
-        self._ledger.observe_one_by_one(kept)
-
-    def _rows(self, keep: Any) -> Tensor:
-        rows = torch.as_tensor(keep)
-        if rows.dtype == torch.bool:
-            if rows.shape != (self._batch.size,):
-                raise InputError(f"keep of shape {tuple(rows.shape)}: expected a mask of {self._batch.size} inputs")
-            return rows
-        if rows.numel() == 0:
-            return rows.long()
-        if rows.dim() != 1 or rows.is_floating_point() or rows.is_complex():
-            raise InputError(f"keep of type {rows.dtype} and shape {tuple(rows.shape)}: expected a mask or indices")
-        outside = rows[(rows < 0) | (rows >= self._batch.size)]
-        if len(outside):
-            raise InputError(f"keep names input {int(outside[0])}, but the proposal has {self._batch.size} inputs")
-        return rows

@@ -14,8 +14,8 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError
 from neuralcov.core.guards import in_turn
 from neuralcov.core.records import flatten, map_tensors
-from neuralcov.coverage.batches import arranged
-from neuralcov.coverage.collection import AnyCriterion, Ledger
+from neuralcov.coverage.arrays import arranged
+from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.ownership import GraphOwned
 from neuralcov.tap import Batch, Tap
 
@@ -24,7 +24,7 @@ _MOST_SHAPES = 4
 
 
 @dataclass(frozen=True, eq=False)
-class _Recording:
+class CapturedUpdate:
     """One update of one shape: where its input goes, and where the layers' outputs are found afterwards."""
 
     graph: torch.cuda.CUDAGraph
@@ -32,17 +32,17 @@ class _Recording:
     outputs: Activations
 
 
-class Recorder:
+class GraphedUpdates:
     """Runs updates of a coverage as CUDA graphs, recorded at the second batch of a shape.
 
     A recording holds the forward pass, the reduction to neurons, and the observation by every criterion whose state
     has a fixed size; the other criteria observe afterwards, in the ordinary way. States with recordings live in fixed
-    tensors (``homes``), which the ledger holds as graph-owned: it copies them before anybody keeps them. Recordings
+    tensors (``homes``), which the collection holds as graph-owned: it copies them before anybody keeps them. Recordings
     live as long as the hooks do, for one block, within which the model's tensors stay where they are.
     """
 
-    def __init__(self, tap: Tap, ledger: Ledger) -> None:
-        self._tap, self._ledger, self.turn = tap, ledger, ledger.turn
+    def __init__(self, tap: Tap, collection: CriterionCollection) -> None:
+        self.tap, self.collection, self.turn = tap, collection, collection.turn
         self._depth = 0
         self._forget()
 
@@ -51,7 +51,7 @@ class Recorder:
         self._on_one_gpu: bool | None = None
         self._homes: dict[int, Any] = {}
         self._seen: set[tuple[Any, ...]] = set()
-        self._recordings: dict[tuple[Any, ...], _Recording] = {}
+        self._recordings: dict[tuple[Any, ...], CapturedUpdate] = {}
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -73,10 +73,10 @@ class Recorder:
             return False
         inputs: Tensor = batch.inputs
         shape = (tuple(inputs.shape), inputs.dtype, inputs.stride())
-        if self._criteria is not self._ledger.criteria:
+        if self._criteria is not self.collection.criteria:
             # Calibrated anew: what was recorded reads what was learnt before.
             self._forget()
-            self._criteria = self._ledger.criteria
+            self._criteria = self.collection.criteria
         if shape not in self._recordings:
             if shape not in self._seen or len(self._recordings) >= _MOST_SHAPES:
                 # The first batch of a shape shows the layers, compiles kernels and finds the fastest convolutions.
@@ -88,27 +88,27 @@ class Recorder:
 
     def _suits(self, batch: Batch) -> bool:
         """Whether a batch is of the plain kind that is recorded: one tensor, for a model on one GPU, within a block."""
-        ledger = self._ledger
-        if not self._depth or not isinstance(batch.inputs, Tensor) or "relevance" in ledger.needs:
+        collection = self.collection
+        if not self._depth or not isinstance(batch.inputs, Tensor) or "relevance" in collection.needs:
             return False
-        if self._tap.spread or batch.lengths is not None:
+        if self.tap.spread or batch.lengths is not None:
             # What ranks tell each other is not recorded, nor what depends on lengths.
             return False
-        if batch.inputs.shape[self._tap.batch_axis] == 0:
+        if batch.inputs.shape[self.tap.batch_axis] == 0:
             return False
         if self._on_one_gpu is None:
-            devices = {parameter.device for parameter in self._tap.model.parameters()}
+            devices = {parameter.device for parameter in self.tap.model.parameters()}
             self._on_one_gpu = len(devices) == 1 and devices.pop().type == "cuda"
         return self._on_one_gpu
 
-    def _record(self, inputs: Tensor) -> _Recording:
-        states = self._ledger.states
+    def _record(self, inputs: Tensor) -> CapturedUpdate:
+        states = self.collection.states
         for index, criterion in enumerate(self._criteria):
             if criterion.fixed_size and index not in self._homes:
                 self._homes[index] = map_tensors(torch.clone, states[index])
-        place = torch.empty_like(inputs, device=self._tap.device).copy_(inputs)
+        place = torch.empty_like(inputs, device=self.tap.device).copy_(inputs)
         graph = torch.cuda.CUDAGraph()
-        random_state = torch.cuda.get_rng_state(self._tap.device)
+        random_state = torch.cuda.get_rng_state(self.tap.device)
         try:
             with torch.cuda.graph(graph):
                 outputs = self._forward(place)
@@ -116,26 +116,26 @@ class Recorder:
                     # Not donated: a recorded update reads its state from its home and writes it back there as a whole.
                     _write(self._criteria[index].observe(home, outputs), home)
         except RuntimeError as error:
-            _free_random_numbers(self._tap.device, random_state)
+            _free_random_numbers(self.tap.device, random_state)
             raise InputError(
                 f"the model cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}): leave cuda_graph= out"
             ) from error
-        return _Recording(graph, place, outputs)
+        return CapturedUpdate(graph, place, outputs)
 
     def _forward(self, inputs: Tensor) -> Activations:
-        assert self._ledger.layout is not None
-        predictions = "predictions" in self._ledger.needs
-        activations, _ = self._tap.run(Batch(inputs), predictions=predictions)
-        outputs = arranged(activations, self._ledger.layout)
+        assert self.collection.layout is not None
+        predictions = "predictions" in self.collection.needs
+        activations, _ = self.tap.run(Batch(inputs), predictions=predictions)
+        outputs = arranged(activations, self.collection.layout)
         # Keys are recorded as well: computed afterwards, each would be started by the host.
-        return replace(outputs, keys=outputs.content_keys) if self._ledger.keeps_keys else outputs
+        return replace(outputs, keys=outputs.content_keys) if self.collection.keeps_keys else outputs
 
-    def _replay(self, recording: _Recording, batch: Batch) -> None:
-        ledger, outputs = self._ledger, recording.outputs
+    def _replay(self, recording: CapturedUpdate, batch: Batch) -> None:
+        collection, outputs = self.collection, recording.outputs
         # Another object than the recorded one, which remembers what was computed for the batch it was made with.
         seen = replace(outputs, labels=None if batch.labels is None else batch.labels.to(outputs.device))
-        ledger.check(seen)
-        before = ledger.holdings
+        collection.check(seen)
+        before = collection.holdings
         for index, home in self._homes.items():
             held = before[index]
             if not (isinstance(held, GraphOwned) and held.home is home):
@@ -150,9 +150,9 @@ class Recorder:
             GraphOwned(self._homes[index]) if index in self._homes else holding.observe(criterion, seen)
             for index, (criterion, holding) in enumerate(zip(self._criteria, before, strict=True))
         )
-        ledger.advance(after)
+        collection.advance(after)
         # Copied: the next replay writes its own keys to the same place.
-        ledger.note(seen if seen.keys is None else replace(seen, keys=seen.keys.clone()))
+        collection.note(seen if seen.keys is None else replace(seen, keys=seen.keys.clone()))
 
 
 def _free_random_numbers(device: torch.device, state: Tensor) -> None:

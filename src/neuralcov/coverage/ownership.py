@@ -1,7 +1,7 @@
 """Who may overwrite a state: only the one who owns it, and only once.
 
 A donated observation writes into its state's tensors, which saves a copy of every covariance at every batch. It must
-not reach tensors that somebody else keeps. So a ledger holds no bare states; each is one of three kinds:
+not reach tensors that somebody else keeps. So a collection holds no bare states; each is one of three kinds:
 
 - :class:`Owned`: nobody else has its tensors. Only this kind can be donated. Donating uses it up, so that an update
   that is interrupted half-way leaves no state that looks right.

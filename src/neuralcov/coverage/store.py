@@ -71,6 +71,11 @@ class StoredCoverage:
     id: str | None = None
     rows: Mapping[str, Any] | None = None
 
+    @property
+    def chosen(self) -> list[str]:
+        """The modules to measure: those that were chosen, or all layers where the file does not tell."""
+        return list(self.layout if self.modules is None else self.modules)
+
 
 @dataclass(frozen=True, eq=False)
 class StoredCalibration:

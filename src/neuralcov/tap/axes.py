@@ -34,7 +34,7 @@ _CHANNELS_FIRST = (
 
 
 @dataclass(frozen=True)
-class Kind:
+class OutputAxes:
     """How to read a module's output.
 
     Args:
@@ -55,17 +55,17 @@ class Kind:
 
 
 def is_layer_by_default(module: nn.Module) -> bool:
-    """Whether a module counts when the user chooses nothing."""
+    """Return whether a module counts when the user chooses nothing."""
     return (issubclass(class_of(module), _DEFAULT) and not is_unreadable(module)) or _is_transformers_conv1d(module)
 
 
 def is_unreadable(module: nn.Module) -> bool:
-    """Whether a module is a layer that was traced and thereby forgot how its output is laid out."""
+    """Return whether a module is a layer that was traced and thereby forgot how its output is laid out."""
     return issubclass(class_of(module), (nn.MultiheadAttention, *RECURRENT)) and not hasattr(module, "batch_first")
 
 
 def class_of(module: nn.Module) -> type[nn.Module]:
-    """The class of a module, or for a scripted or traced one the class of ``torch.nn`` that it was made of."""
+    """Return the class of a module, or for a scripted or traced one the class of ``torch.nn`` that it was made of."""
     if isinstance(module, torch.jit.ScriptModule):
         original = getattr(nn, str(module.original_name), None)
         if isinstance(original, type) and issubclass(original, nn.Module):
@@ -73,28 +73,28 @@ def class_of(module: nn.Module) -> type[nn.Module]:
     return type(module)
 
 
-def kind_of(module: nn.Module) -> Kind:
-    """How to read the output of ``module``."""
+def axes_of(module: nn.Module) -> OutputAxes:
+    """Return how to read the output of ``module``."""
     cls = class_of(module)
     if issubclass(cls, RECURRENT):
-        return Kind(recurrent=True, batch_axis=0 if module.batch_first else 1)
+        return OutputAxes(recurrent=True, batch_axis=0 if module.batch_first else 1)
     if issubclass(cls, CELLS):
-        return Kind(cell=True, channels_first=False)
+        return OutputAxes(cell=True, channels_first=False)
     if issubclass(cls, nn.MultiheadAttention):
-        return Kind(batch_axis=0 if module.batch_first else 1, channels_first=False)
+        return OutputAxes(batch_axis=0 if module.batch_first else 1, channels_first=False)
     if issubclass(cls, _CHANNELS_FIRST):
-        return Kind(channels_first=True)
+        return OutputAxes(channels_first=True)
     if is_layer_by_default(module):
-        return Kind(channels_first=False)
-    return Kind(features=_normalised(module), prefers_last=not _says_channels_first(module))
+        return OutputAxes(channels_first=False)
+    return OutputAxes(features=_normalised(module), prefers_last=not _says_channels_first(module))
 
 
-def feature_axis(shape: Sequence[int], kind: Kind) -> int:
+def feature_axis(shape: Sequence[int], kind: OutputAxes) -> int:
     """Return the axis of an output on which its features lie."""
     return len(shape) - 1 if features_last(shape, kind) else 1
 
 
-def features_last(shape: Sequence[int], kind: Kind) -> bool:
+def features_last(shape: Sequence[int], kind: OutputAxes) -> bool:
     """Return whether an output has its features on the last axis rather than on axis 1."""
     if kind.channels_first is not None:
         return not kind.channels_first
@@ -108,12 +108,12 @@ def features_last(shape: Sequence[int], kind: Kind) -> bool:
 
 
 def multiplies_by_weights(module: nn.Module) -> bool:
-    """Whether a batch norm right behind a module can be folded into its weights."""
+    """Return whether a batch norm right behind a module can be folded into its weights."""
     return isinstance(module, (nn.Linear, _ConvNd))
 
 
 def static_width(module: nn.Module) -> int | None:
-    """The neurons of a module where its own attributes tell, before it was ever run."""
+    """Return the neurons of a module where its own attributes tell, before it was ever run."""
     if isinstance(module, CELLS):
         return int(module.hidden_size)
     if isinstance(module, RECURRENT):
@@ -131,7 +131,7 @@ def static_width(module: nn.Module) -> int | None:
 
 
 def declared_width(module: nn.Module) -> int | None:
-    """The neurons that a module of a default kind says it has; ``None`` if it says nothing."""
+    """Return the neurons that a module of a default kind says it has; ``None`` if it says nothing."""
     if not is_layer_by_default(module):
         return None
     width = getattr(module, "nf", None) if _is_transformers_conv1d(module) else static_width(module)
@@ -139,14 +139,14 @@ def declared_width(module: nn.Module) -> int | None:
 
 
 def output_axis(module: nn.Module) -> int | None:
-    """The axis of a module's weight that counts its outputs; ``None`` if it is not known."""
+    """Return the axis of a module's weight that counts its outputs; ``None`` if it is not known."""
     if isinstance(module, _ConvTransposeNd) or _is_transformers_conv1d(module):
         return 1
     return 0 if isinstance(module, (nn.Linear, _ConvNd)) else None
 
 
 def _normalised(module: nn.Module) -> int | None:
-    """How many features a layer norm of any library has, by its attributes; ``None`` for modules of other kinds."""
+    """Return how many features a layer norm of any library has, by its attributes; ``None`` for other modules."""
     shape = getattr(module, "normalized_shape", None)
     if isinstance(shape, (tuple, list)):
         return shape[0] if len(shape) == 1 else None
@@ -156,7 +156,7 @@ def _normalised(module: nn.Module) -> int | None:
 
 
 def _says_channels_first(module: nn.Module) -> bool:
-    """Whether a norm says that it takes images channel by channel, by an attribute or by its name, ``LayerNorm2d``."""
+    """Return whether a norm says by attribute or name (``LayerNorm2d``) that it takes images channel by channel."""
     return getattr(module, "data_format", None) == "channels_first" or type(module).__name__.lower().endswith("2d")
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from neuralcov.core.shapes import Bool, Int
-from neuralcov.tap.absent import module_name
+from neuralcov.tap.layers import module_name
 
 # Their forward takes the tokens of all inputs, one input after the other, and which experts each token goes to. Most
 # mixtures keep their experts as parameters instead, whose one output is that of the block.
@@ -44,7 +44,7 @@ class ExpertRows:
         return [module.register_forward_pre_hook(partial(self._enter, name)) for name, module in self._blocks.items()]
 
     def owners(self, layer: str, output: Tensor, size: int, padding: Any = None) -> Int[Tensor, "rows"] | None:
-        """The input of each row of an expert's output, -1 for padding; ``None`` for layers that are in no expert.
+        """Return the input of each row of an expert's output, -1 for padding; ``None`` for a layer outside experts.
 
         Args:
             layer: the layer's name.

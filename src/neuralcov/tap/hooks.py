@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -14,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 from torch.utils.hooks import RemovableHandle
 
 from neuralcov.core.activations import Activations, home_of
@@ -22,27 +19,26 @@ from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.findings import Finding, Unmeasured
 from neuralcov.core.guards import with_ordinary_tensors
 from neuralcov.core.layout import Layout
-from neuralcov.tap.absent import fill_absent, module_name, never_fired, with_missing_steps, with_silent_modules
-from neuralcov.tap.axes import Kind, declared_width, kind_of, multiplies_by_weights, static_width
+from neuralcov.tap.axes import OutputAxes, axes_of, multiplies_by_weights, static_width
 from neuralcov.tap.experts import ExpertRows
-from neuralcov.tap.inputs import Batch, Padding, call, first_tensor, padding_of, to_device
+from neuralcov.tap.forward_pass import ForwardPass, RowReader
+from neuralcov.tap.inputs import Batch, call, first_tensor, padding_of, to_device
+from neuralcov.tap.known_layers import KnownLayers
 from neuralcov.tap.known_rows import KnownRows
-from neuralcov.tap.layers import LayerChoice, choose_layers
+from neuralcov.tap.layers import LayerChoice, choose_layers, module_name
 from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, Watched
 from neuralcov.tap.members import Members, as_arguments
+from neuralcov.tap.options import check_options, device_of
 from neuralcov.tap.outputs import OutputRange, checked_classes, predicted_classes, scores_of, to_neurons
 from neuralcov.tap.preserve import Block, enter, join, leave, original_module, preserved, random_state_kept, turn_of
 from neuralcov.tap.probe import Probe
-from neuralcov.tap.recording import Recording, RowReader
-from neuralcov.tap.relevance import layer_relevance, relevance_tape
-from neuralcov.tap.rows import Note, RowOrder, Rows, by_owner
+from neuralcov.tap.recurrent import TimeSteps
+from neuralcov.tap.relevance import explain, refuse_recurrent, relevance_tape
+from neuralcov.tap.rows import Note, RowOrder, Rows
 from neuralcov.tap.scopes import Taker
-from neuralcov.tap.shards import Shards, require_whole
+from neuralcov.tap.shards import Shards
 from neuralcov.tap.signatures import form_of
 from neuralcov.tap.unmeasured import unmeasured
-
-# What a layer's name has behind its module's: a further call, a time step.
-_CALL = re.compile(r"(#\d+)?(\[\d+\])?$")
 
 
 class Tap:
@@ -65,53 +61,38 @@ class Tap:
         steps: int | None = None,
         rows: Rows | None = None,
     ) -> None:
-        if not isinstance(model, nn.Module):
-            raise InputError(f"a model of type {type(model).__name__}: expected a torch.nn.Module")
-        if mode not in ("eval", "keep"):
-            raise InputError(f"mode={mode!r}: expected 'eval' or 'keep'")
-        if steps is not None and (not isinstance(steps, int) or steps < 1):
-            raise InputError(f"steps={steps!r}: expected a whole number of at least 1")
-        if not isinstance(batch_axis, int):
-            raise InputError(f"batch_axis={batch_axis!r}: expected a whole number")
-        if predict is not None and not callable(predict):
-            raise InputError(f"predict={predict!r}: expected a function from the model's output to classes")
-        if rows is not None and not callable(rows):
-            raise InputError(f"rows={rows!r}: expected a function from layer and output to the input of each row")
+        check_options(model, predict=predict, batch_axis=batch_axis, mode=mode, steps=steps, rows=rows)
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
         self._by_choice = layers is not None
-        self._widths_checked = False
         self._shards: Shards | None = None
         self._looked_for_shards = False
-        self._cells = [name for name, module in self.chosen.items() if kind_of(module).cell]
         self.batch_axis = batch_axis
-        self._predict = predict
+        self._predict, self._mode = predict, mode
         self._device = None if device is None else torch.device(device)
-        self._mode = mode
         self._watched = Watched.of(self.model, self.chosen)
         self._mask_notes, self._range = MaskNotes(), OutputRange()
-        self._steps: dict[str, int] = {}
-        self._most_steps = steps
+        self._steps = TimeSteps(self.chosen, steps)
         self._experts = ExpertRows(self.model, self.chosen)
         self._probe = Probe(self.model, self._noted, layers, rows, self._experts)
-        self._reader = RowReader(self._probe, self._neurons)
-        self._layers: dict[str, int] = {}
-        self._fired: set[str] = set()
+        self._reader = RowReader(self._probe, self._reduce)
+        self._layers = KnownLayers(self.chosen, self._probe.known, self._steps)
         self._ran = False
         self._turn = turn_of(self.model)
         self._depth = 0
         self._handles: list[RemovableHandle] = []
         self._within: Block | None = None
-        self._recording: Recording | None = None
+        self._pass: ForwardPass | None = None
 
     def fork(self) -> Tap:
-        """Copy this tap, with what it has found out, but without its block and its recording."""
+        """Copy this tap, with what it has found out, but without its block and its pass."""
         twin = copy.copy(self)
-        twin._steps, twin._layers, twin._fired = dict(self._steps), dict(self._layers), set(self._fired)
+        twin._steps = self._steps.fork()
         twin._experts = ExpertRows(self.model, self.chosen)
         twin._probe = self._probe.fork(twin._noted, twin._experts)
-        twin._reader = RowReader(twin._probe, twin._neurons)
-        twin._depth, twin._handles, twin._within, twin._recording = 0, [], None, None
+        twin._reader = RowReader(twin._probe, twin._reduce)
+        twin._layers = self._layers.fork(twin._probe.known, twin._steps)
+        twin._depth, twin._handles, twin._within, twin._pass = 0, [], None, None
         return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -121,62 +102,50 @@ class Tap:
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go: where the model's first parameter lies, or as said for a model without any."""
-        first = next(self.model.parameters(), None)
-        if first is None:
-            return self._device or torch.device("cpu")
-        said = self._device
-        if said is not None and (said.type != first.device.type or said.index not in (None, first.device.index)):
-            raise InputError(
-                f"device={str(said)!r} but the model's parameters are on {first.device}: "
-                "move the model there or leave device= out"
-            )
-        return first.device
+        """Return where inputs go: where the model's first parameter lies, or as said for a model without any."""
+        return device_of(self.model, self._device)
 
     @property
     def known_rows(self) -> KnownRows:
-        """What was found out about the order of rows."""
+        """Return what was found out about the order of rows."""
         return self._probe.known
 
     @property
     def spread(self) -> bool:
-        """Whether chosen modules have parameters that are spread over several ranks."""
+        """Return whether chosen modules have parameters that are spread over several ranks."""
         return self._shards is not None
 
     def unmeasured(self, layers: Collection[str] | None = None) -> Unmeasured:
         """Count the parameters that belong to none of these layers; by default to none of the chosen modules."""
-        names = self.chosen if layers is None else {*layers, *(_CALL.sub("", layer) for layer in layers)}
+        names = self.chosen if layers is None else {*layers, *map(module_name, layers)}
         measured = [module for name, module in self.chosen.items() if name in names]
         return unmeasured(self.model, measured, by_choice=self._by_choice)
 
     def widths(self) -> dict[str, int]:
-        """Neurons of the chosen modules that tell them without being run."""
+        """Return the neurons of the chosen modules that tell them without being run."""
         known = {name: static_width(module) for name, module in self.chosen.items()}
         return {name: width for name, width in known.items() if width is not None}
 
     def expect(self, layers: Layout) -> None:
         """Go on with the layers that an earlier run recorded, and as many time steps."""
-        self._layers = dict(layers.widths)
-        self._fired |= {module_name(layer) for layer in layers}
-        unrolled = [layer.rpartition("[")[0] for layer in layers if layer.endswith("]")]
-        called = [name for layer in layers if (name := layer.partition("#")[0]) in self._cells]
-        self._steps |= Counter(name for name in unrolled if name.partition("#")[0] in self.chosen) | Counter(called)
+        self._layers.expect(layers)
+        self._steps.expect(layers)
 
     def forget_steps(self) -> None:
         """Let the next batch say again how many time steps there are."""
-        self._steps = {}
+        self._steps.forget()
 
     def findings(self) -> list[Finding]:
-        """What could not be masked. Waits for the device."""
+        """Return what could not be masked. Waits for the device."""
         return self._mask_notes.findings()
 
     def output_findings(self) -> list[Finding]:
-        """What all outputs seen so far say about how classes are read off them. Waits for the device."""
+        """Return what all outputs seen so far say about how classes are read off them. Waits for the device."""
         return self._range.findings()
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """One block: hooks are added at its start and gone at its end, exception or not."""
+        """Open a block: hooks are added at its start and gone at its end, exception or not."""
         with self._turn:
             if self._within is None:
                 self._begin()
@@ -191,8 +160,8 @@ class Tap:
                 last = not self._depth
                 if last:
                     self._end()
-        if last:
-            self._require_fired()
+        if last and self._ran:
+            self._layers.require_fired()
 
     def _begin(self) -> None:
         self._ran = False
@@ -203,7 +172,7 @@ class Tap:
         try:
             for name, module in self.chosen.items():
                 taker = self._watched.layers.get(name)
-                hook = partial(self._hook, name, kind_of(module), taker)
+                hook = partial(self._hook, name, axes_of(module), taker)
                 # Scripted modules refuse hooks by their own method, but fire them where Python calls them.
                 self._handles.append(
                     nn.Module.register_forward_hook(module, hook, prepend=name in spread, with_kwargs=taker is not None)
@@ -244,41 +213,41 @@ class Tap:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
         # Before the run: a model may overwrite its inputs.
         keys = members.keys()
-        recording = self._recording_of(inputs, members, batch.lengths if lengths is None else lengths)
+        forward_pass = self._begin_pass(inputs, members, batch.lengths if lengths is None else lengths)
         if relevance:
-            self._refuse_recurrent()
-            recording.tape = relevance_tape(self.model)
+            refuse_recurrent(self.chosen)
+            forward_pass.tape = relevance_tape(self.model)
         # Relevance is handed back by autograd, which tensors of inference mode take no part in.
         grad_mode = torch.inference_mode(False) if relevance else nullcontext()
         with self._turn, grad_mode:
             # A block that this thread alone has open needs no joining.
-            alone = self._within is not None and self._within.thread == recording.thread
+            alone = self._within is not None and self._within.thread == forward_pass.thread
             with nullcontext() if alone else self.open(), torch.no_grad():
-                recording.probed = self._probe.prepare(members, self._layers)
-                self._recording = recording
+                forward_pass.probed = self._probe.prepare(members, self._layers.widths)
+                self._pass = forward_pass
                 try:
-                    with recording.tape or nullcontext():
+                    with forward_pass.tape or nullcontext():
                         output = call(self.model, inputs)
                 finally:
-                    self._recording = None
-                self._fired.update(recording.calls)
+                    self._pass = None
+                self._layers.note(forward_pass.calls)
                 self._ran = True
-                self._reader.settle(recording, self._layers, [n for n in self.chosen if n not in self._fired])
-            self._complete(recording)
+                self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
+            self._layers.complete(forward_pass, self.model)
             if self._shards is not None:
                 classes_read = (predictions or relevance) and self._predict is None
-                self._shards.check(recording.layers, scores_of(output), classes=classes_read)
+                self._shards.check(forward_pass.layers, scores_of(output), classes=classes_read)
             classes = self._classes(output, size) if predictions or relevance else None
-            explained = None if classes is None else self._explain(recording, output, classes)
-        self._steps = recording.steps
-        self._mask_notes.take(recording.masks)
-        home = next(iter(recording.layers.values())).device
+            explained = None if classes is None else explain(forward_pass, self.chosen, output, classes)
+        self._steps.keep(forward_pass.steps)
+        self._mask_notes.take(forward_pass.masks)
+        home = next(iter(forward_pass.layers.values())).device
         activations = Activations(
-            layers=recording.layers,
+            layers=forward_pass.layers,
             labels=None if batch.labels is None else batch.labels.to(home),
             predictions=None if classes is None else classes.to(home),
             relevance=explained,
-            present=recording.present,
+            present=forward_pass.present,
             keys=None if keys is None else keys.to(home_of(home), non_blocking=True),
         )
         if torch.is_inference_mode_enabled() or (batch.labels is not None and batch.labels.is_inference()):
@@ -297,55 +266,28 @@ class Tap:
             held = f"{members.size} inputs" if members.size < 2 else "inputs with objects other than tensors"
             raise InputError(f"a probe of {held}: expected two or more inputs that are tensors")
         with self.open(), torch.no_grad():
-            if not self._probe.ask(members, self._layers):
+            if not self._probe.ask(members, self._layers.widths):
                 raise InputError(f"{members.size} inputs cannot be probed{self.known_rows.why_not}")
         self.known_rows.say()
 
     def _noted(self, members: Members, rows: Sequence[int]) -> dict[str, Note]:
-        """One run of the probe: eval mode whatever the mode, random state and buffers put back."""
+        """Run the probe once: eval mode whatever the mode, random state and buffers put back."""
         part = members.take(rows)
-        recording = Recording(replace(members, inputs=part, size=len(rows)), Masks(len(rows), None), {}, notes={})
-        self._recording = recording
+        forward_pass = ForwardPass(replace(members, inputs=part, size=len(rows)), Masks(len(rows), None), {}, notes={})
+        self._pass = forward_pass
         try:
             with random_state_kept(self.model), preserved(self.model, "eval"):
                 call(self.model, part)
         finally:
-            self._recording = None
-        return recording.notes or {}
+            self._pass = None
+        return forward_pass.notes or {}
 
-    def _recording_of(self, inputs: Any, members: Members, lengths: Any) -> Recording:
-        """Begin a recording, with what is known about padding before the run."""
+    def _begin_pass(self, inputs: Any, members: Members, lengths: Any) -> ForwardPass:
+        """Begin a pass, with what is known about padding before the run."""
         masks = Masks(members.size, padding_of(inputs, lengths, members.size, self.batch_axis))
         if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
             masks.enter(Taker(form_of(self.model), mappings=True), tuple(inputs), {})
-        return Recording(members, masks, dict(self._steps))
-
-    def _explain(self, recording: Recording, output: Any, classes: Tensor) -> dict[str, Tensor] | None:
-        """The relevance of every layer's neurons, if it was asked for."""
-        scores = scores_of(output)
-        if recording.tape is None or scores is None:
-            return None
-
-        def reduce(layer: str, relevance: Tensor) -> Tensor:
-            kind, rows = kind_of(self._module(layer)), recording.owned[layer]
-            if isinstance(rows, Tensor):
-                return by_owner(relevance, rows, recording.size, kind, total=True)[0]
-            return to_neurons(relevance, recording.size, kind, layer, order=rows, total=True)
-
-        found = layer_relevance(recording.tape, scores, classes, reduce)
-        return {name: found[name] if name in found else torch.zeros_like(x) for name, x in recording.layers.items()}
-
-    def _module(self, layer: str) -> nn.Module:
-        """The module behind a layer: ``fc`` for its second call, ``fc#1``."""
-        return self.chosen[layer] if layer in self.chosen else self.chosen[layer.rpartition("#")[0]]
-
-    def _refuse_recurrent(self) -> None:
-        for name, module in self.chosen.items():
-            if kind_of(module).recurrent or kind_of(module).cell:
-                raise LayerError(
-                    f"layer {name!r} is recurrent ({type(module).__name__}), for which there is no relevance rule: "
-                    f"leave it out, for example with layers='!{name}', or leave NPC out"
-                )
+        return ForwardPass(members, masks, self._steps.begin())
 
     def _classes(self, output: Any, size: int) -> Tensor:
         if self._predict is not None:
@@ -355,48 +297,48 @@ class Tap:
         return classes
 
     def _enter(self, taker: Taker, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._recording is not None and self._recording.thread == get_ident():
-            self._recording.masks.enter(taker, args, kwargs)
+        if self._pass is not None and self._pass.thread == get_ident():
+            self._pass.masks.enter(taker, args, kwargs)
 
     def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self._recording is not None and self._recording.thread == get_ident():
-            self._recording.masks.leave()
+        if self._pass is not None and self._pass.thread == get_ident():
+            self._pass.masks.leave()
 
-    def _hook(self, name: str, kind: Kind, taker: Taker | None, module: nn.Module, args: Any, *rest: Any) -> None:
+    def _hook(self, name: str, kind: OutputAxes, taker: Taker | None, module: nn.Module, args: Any, *rest: Any) -> None:
         """Record what a layer returned, the last argument; its keywords come before if it takes masks itself."""
-        recording = self._recording
-        if recording is None or recording.thread != get_ident():
+        forward_pass = self._pass
+        if forward_pass is None or forward_pass.thread != get_ident():
             # A pass that is not ours: the user's own, or that of another coverage in another thread.
             return
         output = rest[-1]
-        index = recording.calls.get(name, 0)
-        recording.calls[name] = index + 1
+        index = forward_pass.calls.get(name, 0)
+        forward_pass.calls[name] = index + 1
         layer = f"{name}#{index}" if index else name
-        if recording.notes is not None:
-            self._probe.note(recording.notes, layer, kind, output, recording.size)
+        if forward_pass.notes is not None:
+            self._probe.note(forward_pass.notes, layer, kind, output, forward_pass.size)
             return
         if (name if kind.cell else layer) in self.known_rows.left_out:
             return
-        masks = recording.masks.of_layer(layer, args, rest[0], taker)
+        masks = forward_pass.masks.of_layer(layer, args, rest[0], taker)
         if kind.cell:
-            recording.cells.setdefault(name, masks)
+            forward_pass.cells.setdefault(name, masks)
         if kind.recurrent:
-            self._record_steps(recording, layer, kind, output, masks)
+            self._steps.record(forward_pass, layer, kind, output, masks)
             return
         tensor = first_tensor(output)
         if tensor is None:
             raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
-        if recording.tape is None:
-            self._reader.record(recording, layer, kind, tensor, masks)
+        if forward_pass.tape is None:
+            self._reader.record(forward_pass, layer, kind, tensor, masks)
             return
-        with recording.tape.paused():
+        with forward_pass.tape.paused():
             if self._shards is not None:
                 self._shards.refuse_relevance(layer, module, tensor)
-            recording.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
-            self._reader.record(recording, layer, kind, tensor, masks)
+            forward_pass.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
+            self._reader.record(forward_pass, layer, kind, tensor, masks)
 
-    def _neurons(
-        self, size: int, layer: str, kind: Kind, output: Tensor, masks: LayerMasks | None, order: RowOrder
+    def _reduce(
+        self, size: int, layer: str, kind: OutputAxes, output: Tensor, masks: LayerMasks | None, order: RowOrder
     ) -> Tensor:
         """Reduce an output to neurons, of the whole layer where it is spread over ranks."""
         if self._shards is None:
@@ -406,101 +348,3 @@ class Tap:
             return to_neurons(part, size, kind, layer, masks, order=order)
 
         return self._shards.neurons(layer, self.chosen[module_name(layer)], kind, output, size, reduce)
-
-    def _record_steps(
-        self, recording: Recording, layer: str, kind: Kind, output: Any, masks: LayerMasks | None
-    ) -> None:
-        """Unroll a recurrent module: every time step is a layer of its own."""
-        sequence, padding = output[0], None
-        if isinstance(sequence, PackedSequence):
-            sequence, lengths = pad_packed_sequence(sequence, batch_first=True)
-            padding = Padding.of_mask((torch.arange(sequence.shape[1]) < lengths[:, None]).to(sequence.device))
-        elif kind.batch_axis == 1:
-            sequence = sequence.movedim(1, 0)
-        if sequence.dim() != 3 or sequence.shape[0] != recording.size:
-            raise LayerError(
-                f"layer {layer!r} gave shape {tuple(output[0].shape)} for a batch of {recording.size}: "
-                "expected a batched sequence; check batch_first and batch_axis="
-            )
-        if padding is None and masks is not None:
-            padding = masks.steps(sequence.shape[1])
-        steps = recording.steps.setdefault(layer, self._most_steps or sequence.shape[1])
-        taken = sequence.shape[1]
-        if taken > steps:
-            raise InputError(
-                f"layer {layer!r} ran {taken} steps, more than the {steps} it was set up for: "
-                f"pass steps={taken} or more when building the coverage"
-            )
-        dtype = torch.float64 if sequence.dtype == torch.float64 else torch.float32
-        outputs = sequence.detach().to(dtype, copy=True)
-        absent = torch.zeros(recording.size, dtype=torch.bool, device=outputs.device)
-        for step in range(steps):
-            name = f"{layer}[{step}]"
-            if step >= taken:
-                recording.layers[name] = outputs.new_zeros(recording.size, outputs.shape[2])
-                recording.present[name] = absent
-                continue
-            recording.layers[name] = outputs[:, step]
-            if padding is not None:
-                recording.present[name] = padding.step(step).to(outputs.device)
-
-    def _complete(self, recording: Recording) -> None:
-        """Fill in layers that did not fire in this pass, and calls of recurrent cells that shorter inputs lack."""
-        left_out = self.known_rows.left_out
-        if not recording.layers:
-            raise never_fired([name for name in self.chosen if name not in left_out])
-        if not self._widths_checked:
-            # Once: a layer whose width changes later does not fit the layout.
-            for name, module in self.chosen.items():
-                if name in recording.layers:
-                    require_whole(name, recording.layers[name], declared_width(module))
-            self._widths_checked = True
-        order = list(recording.layers)
-        for name in self._cells:
-            if name in recording.layers:
-                self._complete_cell(recording, name)
-        if len(recording.layers) > len(order):
-            recording.layers = {layer: recording.layers[layer] for layer in with_missing_steps(order, recording.steps)}
-        if not self._layers:
-            widths = {layer: outputs.shape[1] for layer, outputs in recording.layers.items()}
-            silent = [name for name in self.chosen if name not in recording.calls and name not in left_out]
-            self._layers = with_silent_modules(widths, self.chosen, silent, self.known_rows.widths, self._most_steps)
-        if not self._layers.keys() <= recording.layers.keys():
-            self._refuse_strangers(recording)
-            fill_absent(recording.layers, recording.present, self._layers, recording.size)
-            order = [*self._layers, *(layer for layer in recording.layers if layer not in self._layers)]
-            recording.layers = {layer: recording.layers[layer] for layer in order}
-
-    def _refuse_strangers(self, recording: Recording) -> None:
-        """Refuse layers that did not fire because the model has another module in their place by now."""
-        there = set(self.model.modules())
-        gone = [name for name, module in self.chosen.items() if name not in recording.calls and module not in there]
-        if gone:
-            raise never_fired(gone)
-
-    def _require_fired(self) -> None:
-        """Refuse a block in which a layer did not fire that never did."""
-        silent = [n for n in self.chosen if n not in self._fired and n not in self.known_rows.left_out]
-        if self._ran and silent:
-            raise never_fired(silent)
-
-    def _complete_cell(self, recording: Recording, name: str) -> None:
-        made = recording.calls[name]
-        expected = recording.steps.setdefault(name, self._most_steps or made)
-        if made > expected:
-            raise InputError(
-                f"layer {name!r} ran {made} steps, more than the {expected} it was set up for: "
-                f"pass steps={made} or more when building the coverage"
-            )
-        masks = recording.cells[name]
-        padding = None if masks is None else masks.steps(made)
-        like = recording.layers[name]
-        for index in range(1, expected):
-            layer = f"{name}#{index}"
-            if index >= made:
-                recording.layers[layer] = torch.zeros_like(like)
-                recording.present[layer] = torch.zeros(recording.size, dtype=torch.bool, device=like.device)
-            elif padding is not None:
-                recording.present[layer] = padding.step(index).to(like.device)
-        if padding is not None:
-            recording.present[name] = padding.step(0).to(like.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from neuralcov.core.errors import InputError
+from neuralcov.core.trees import tensors
 from neuralcov.tap.signatures import Form, form_of
 
 Inputs: TypeAlias = "Tensor | PackedSequence | tuple[Any, ...] | Mapping[str, Any]"
@@ -76,7 +77,7 @@ def unpack_batch(
 
 
 def with_lengths(batch: Batch, item: Any, lengths: Lengths, form: Form) -> Batch:
-    """A batch with the length of each input.
+    """Return a batch with the length of each input.
 
     Args:
         batch: what was made of ``item``.
@@ -99,7 +100,7 @@ def with_lengths(batch: Batch, item: Any, lengths: Lengths, form: Form) -> Batch
 
 
 def unused_part(item: Any, batch: Batch, form: Form) -> str | None:
-    """What to say of a pair's second part that no criterion can use and that the model could have taken."""
+    """Return what to say of a pair's second part that no criterion can use and that the model could have taken."""
     if not isinstance(item, (tuple, list)) or len(item) != 2 or batch.inputs is not item[0] or batch.labels is not None:
         return None
     second = item[1]
@@ -113,7 +114,7 @@ def unused_part(item: Any, batch: Batch, form: Form) -> str | None:
 
 
 def requires_two_inputs(model: nn.Module) -> bool:
-    """Whether a model's ``forward`` requires a second argument given by position.
+    """Return whether a model's ``forward`` requires a second argument given by position.
 
     >>> requires_two_inputs(nn.Linear(1, 1)), requires_two_inputs(nn.Bilinear(1, 1, 1))
     (False, True)
@@ -126,7 +127,7 @@ def _is_one_input(value: Any) -> bool:
 
 
 def usable_labels(labels: Any) -> Tensor | None:
-    """Labels that criteria can use: one whole number per input; ``None`` for targets of any other form."""
+    """Return labels that criteria can use: one whole number per input; ``None`` for targets of any other form."""
     if isinstance(labels, (tuple, list, range)):
         whole = bool(labels) and all(isinstance(label, (int, np.integer)) for label in labels)
         return torch.tensor(labels).long() if whole else None
@@ -139,7 +140,7 @@ def usable_labels(labels: Any) -> Tensor | None:
 
 
 def as_labels(labels: Any) -> Tensor | None:
-    """Labels as an integer tensor of one axis; others are refused."""
+    """Return labels as an integer tensor of one axis; others are refused."""
     if labels is None:
         return None
     tensor = torch.as_tensor(labels)
@@ -155,7 +156,7 @@ def _no_classes(labels: Tensor) -> bool:
 
 
 def is_list_of_inputs(value: Any) -> bool:
-    """Whether one argument of a model is a list of inputs, such as images of different sizes.
+    """Return whether one argument of a model is a list of inputs, such as images of different sizes.
 
     A tuple may as well be several tensors that belong together: it is a list if it holds images.
     """
@@ -166,7 +167,7 @@ def is_list_of_inputs(value: Any) -> bool:
 
 
 def batch_size(inputs: Any, batch_axis: int = 0) -> int:
-    """B: the length of the batch axis of the first argument with a tensor, or the number of elements of a list."""
+    """Return B: the batch axis of the first argument with a tensor, or the number of elements of a list."""
     if isinstance(inputs, (Tensor, PackedSequence)) or not isinstance(inputs, (Mapping, tuple, list)):
         arguments: Iterable[Any] = (inputs,)
     else:
@@ -186,7 +187,7 @@ def batch_size(inputs: Any, batch_axis: int = 0) -> int:
 
 
 def first_tensor(value: Any) -> Tensor | None:
-    """The first tensor of a tensor, packed sequence, tuple or mapping, depth first."""
+    """Return the first tensor of a tensor, packed sequence, tuple or mapping, depth first."""
     if isinstance(value, Tensor):
         return value
     if isinstance(value, np.ndarray):
@@ -204,7 +205,7 @@ def first_tensor(value: Any) -> Tensor | None:
 
 
 def to_device(value: Any, device: torch.device) -> Any:
-    """The same structure with every tensor on ``device``."""
+    """Return the same structure with every tensor on ``device``."""
     if isinstance(value, np.ndarray):
         value = torch.from_numpy(value)
     if isinstance(value, Tensor):
@@ -244,7 +245,7 @@ class TokenWeights:
         self._known: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
 
     def like(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Where padding is, ``(batch, tokens, 1)``, and the share of each token, ``(batch, tokens)``."""
+        """Return where padding is, ``(batch, tokens, 1)``, and the share of each token, ``(batch, tokens)``."""
         if (device, dtype) not in self._known:
             tokens = self.tokens.to(device)
             counts = tokens.to(dtype)
@@ -268,25 +269,25 @@ class Padding:
 
     @classmethod
     def of_mask(cls, mask: Tensor) -> Padding:
-        """Of a mask as wide as the padded inputs."""
+        """Read a mask as wide as the padded inputs."""
         return cls(mask, frozenset({mask.shape[1]}))
 
     def over(self, tokens: int) -> Tensor | None:
-        """The mask of an axis of so many tokens, ``None`` if it is not that of the steps."""
+        """Return the mask of an axis of so many tokens, ``None`` if it is not that of the steps."""
         return self.mask[:, :tokens] if tokens in self.widths else None
 
     def weights(self, tokens: int) -> TokenWeights | None:
-        """The weights of an axis of so many tokens, ``None`` if it is not that of the steps."""
+        """Return the weights of an axis of so many tokens, ``None`` if it is not that of the steps."""
         mask = self.over(tokens)
         return None if mask is None else TokenWeights(mask)
 
     def step(self, index: int) -> Tensor:
-        """Which inputs have a step; none has one past the mask."""
+        """Return which inputs have a step; none has one past the mask."""
         return self.mask[:, index] if index < self.mask.shape[1] else self.mask.new_zeros(self.mask.shape[0])
 
 
 def padding_of(inputs: Any, lengths: Any, size: int, batch_axis: int = 0) -> Padding | None:
-    """What is padded, ``None`` where nothing is.
+    """Return what is padded, ``None`` where nothing is.
 
     Taken from ``lengths`` if given, else from a keyword input of that name. Lengths do not say how far the inputs were
     padded: every axis of the first input that is long enough may be that of the steps.
@@ -308,18 +309,8 @@ def padding_of(inputs: Any, lengths: Any, size: int, batch_axis: int = 0) -> Pad
 
 
 def _other_axes(inputs: Any, size: int, batch_axis: int) -> list[int]:
-    """Lengths of the axes besides the batch, of the first input that has any."""
-    for part in () if isinstance(inputs, PackedSequence) else _tensors(inputs):
+    """Return lengths of the axes besides the batch, of the first input that has any."""
+    for part in () if isinstance(inputs, PackedSequence) else tensors(inputs):
         if part.dim() > 1 and part.shape[batch_axis] == size:
             return [length for axis, length in enumerate(part.shape) if axis != batch_axis % part.dim()]
     return []
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _tensors(tuple(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _tensors(part)

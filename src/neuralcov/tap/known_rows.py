@@ -34,7 +34,7 @@ class KnownRows:
         self.unsaid = False
 
     def wants_probe(self) -> bool:
-        """Whether to probe before this batch: at the first, and while two orders fit, ever more seldom."""
+        """Return whether to probe before this batch: at the first, and while two orders fit, ever more seldom."""
         if not self.asked:
             return True
         if not any(order.order == UNDECIDED for order in self.orders.values()):
@@ -109,18 +109,18 @@ class KnownRows:
 
     @property
     def experts(self) -> list[str]:
-        """Layers within experts, which may have been given the same number of rows for every input by chance."""
+        """Return layers within experts, which may have been given the same number of rows for every input by chance."""
         return [layer for layer in self.orders if "expert" in layer.lower() and layer not in self.left_out]
 
     @property
     def undecided(self) -> bool:
-        """Whether two orders fit some layer."""
+        """Return whether two orders fit some layer."""
         return any(order.order == UNDECIDED for order in self.orders.values())
 
     def order_of(
         self, layer: str, shape: Sequence[int], size: int, axes: Callable[[], tuple[int, ...]]
     ) -> RowOrder | None:
-        """The order of an output's rows, ``None`` if none was found that agrees with its shape.
+        """Return the order of an output's rows, ``None`` if none was found that agrees with its shape.
 
         Args:
             layer: the layer's name.
@@ -171,7 +171,7 @@ class KnownRows:
 
     @property
     def sentence(self) -> str:
-        """What was left out and why, in one sentence; nothing if nothing was."""
+        """Return what was left out and why, in one sentence; nothing if nothing was."""
         if not self.left_out:
             return ""
         named = [f"{layer!r} ({why})" for layer, why in self.left_out.items()][:_NAMED]
@@ -190,7 +190,7 @@ class KnownRows:
             warnings.warn(self.sentence, CoverageWarning, stacklevel=4)
 
     def to_json(self) -> dict[str, Any] | None:
-        """What was found, for a file; ``None`` if nothing was."""
+        """Return what was found, for a file; ``None`` if nothing was."""
         if not self.orders and not self.left_out:
             return None
         orders = {name: [order.axis, order.order, order.per_input] for name, order in self.orders.items()}
@@ -210,7 +210,7 @@ class KnownRows:
 
 
 def orders_of(found: Mapping[str, Any]) -> dict[str, RowOrder]:
-    """The orders in what :meth:`KnownRows.to_json` gave."""
+    """Return the orders in what :meth:`KnownRows.to_json` gave."""
     return {
         str(name): RowOrder(int(axis), str(order), int(count)) for name, (axis, order, count) in found["orders"].items()
     }
@@ -235,7 +235,7 @@ def _problem(one: Note | None, other: Note | None, sizes: tuple[int, int], reaso
 
 
 def _explained(before: int, now: int, axes: Sequence[int], axes_now: Sequence[int]) -> bool:
-    """Whether an output may have ``now`` rows per input where it had ``before``.
+    """Return whether an output may have ``now`` rows per input where it had ``before``.
 
     Inputs of the same shape have as many. Of another shape they have as many, or so many more or fewer as an axis of
     the inputs grew or shrank, by factor or by difference. Packed tokens and routed ones have any number.

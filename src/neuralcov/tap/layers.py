@@ -25,7 +25,7 @@ _NEVER_RUN = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 
 
 def named_layers(model: nn.Module) -> dict[str, nn.Module]:
-    """Every module of a model by qualified name; the model itself goes by its class."""
+    """Return every module of a model by qualified name; the model itself goes by its class."""
     named = {}
     for name, module in model.named_modules():
         parts = [part for part in name.split(".") if part != _COMPILED]
@@ -34,7 +34,7 @@ def named_layers(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def choose_layers(model: nn.Module, choice: LayerChoice = None) -> dict[str, nn.Module]:
-    """The modules that count as layers, by qualified name.
+    """Return the modules that count as layers, by qualified name.
 
     Args:
         model: any module.
@@ -60,7 +60,7 @@ def choose_layers(model: nn.Module, choice: LayerChoice = None) -> dict[str, nn.
 
 
 def _inside_scripted(named: dict[str, nn.Module]) -> list[str]:
-    """Modules inside scripted or traced ones: these run as a whole, without calling the modules they were made of."""
+    """Return modules inside scripted or traced ones, which run as a whole without calling their parts."""
     whole = tuple(name for name, module in named.items() if isinstance(module, torch.jit.ScriptModule))
     if any(named[name] is next(iter(named.values())) for name in whole):
         return list(named)[1:]
@@ -111,7 +111,7 @@ class _Modules:
 
 
 def _output_embeddings(model: nn.Module) -> set[int]:
-    """The layers that turn the features of transformers' language models into scores of words."""
+    """Return the layers that turn the features of transformers' language models into scores of words."""
     found = set()
     for module in model.modules():
         method = getattr(module, "get_output_embeddings", None)
@@ -139,7 +139,7 @@ def _pick(modules: _Modules, choice: LayerChoice) -> Collection[str]:
 
 
 def _by_globs(modules: _Modules, text: str) -> set[str]:
-    """The layers that each glob picks on its own, less those left out."""
+    """Return the layers that each glob picks on its own, less those left out."""
     wanted, unwanted = split_globs(text)
     for part in without_match(modules.named, text):
         where = f"layers={text!r}" if part == text else f"{part!r} of layers={text!r}"
@@ -205,3 +205,8 @@ def _listing(modules: dict[str, nn.Module]) -> str:
     names = [repr(name) for name in modules][:_LISTED]
     more = len(modules) - len(names)
     return ", ".join(names) + (f" and {more} more" if more > 0 else "") if names else "no modules"
+
+
+def module_name(layer: str) -> str:
+    """Return the module behind a layer: ``fc`` for its second call, ``fc#1``, or ``rnn`` for a step, ``rnn[3]``."""
+    return layer.partition("#")[0].partition("[")[0]

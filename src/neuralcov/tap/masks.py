@@ -52,7 +52,7 @@ class Masks:
             self._innermost = scope.parent
 
     def of_layer(self, layer: str, args: tuple[Any, ...], kwargs: Any, taker: Taker | None) -> LayerMasks | None:
-        """What masks a layer that has just run, ``None`` if nothing does.
+        """Return what masks a layer that has just run, ``None`` if nothing does.
 
         Args:
             layer: its name.
@@ -70,7 +70,7 @@ class Masks:
         return LayerMasks(self, layer, scope, first_tensor(args))
 
     def weights_of(self, mask: Mask) -> TokenWeights:
-        """What tokens count under a mask, the same for all layers that it masks."""
+        """Return what tokens count under a mask, the same for all layers that it masks."""
         for known, weights in self._weights:
             if mask.same(known):
                 return weights
@@ -95,7 +95,7 @@ class LayerMasks:
     source: Tensor | None
 
     def weights(self, tokens: int) -> TokenWeights | None:
-        """What the layer's tokens count, ``None`` where no mask is known to be theirs."""
+        """Return what the layer's tokens count, ``None`` where no mask is known to be theirs."""
         found = deciding(self.scope, self.masks.size, tokens, self.source)
         if len(found) == 1:
             return self.masks.weights_of(found[0])
@@ -106,7 +106,7 @@ class LayerMasks:
         return weights
 
     def steps(self, taken: int) -> Padding | None:
-        """Which inputs have which steps of a recurrent layer; lengths say so however many steps it took."""
+        """Return which inputs have which steps of a recurrent layer; lengths say so however many steps it took."""
         found = deciding(self.scope, self.masks.size, taken, self.source)
         if len(found) == 1:
             return Padding.of_mask(self.masks.weights_of(found[0]).tokens)
@@ -148,7 +148,7 @@ class MaskNotes:
                 self._padded[key].logical_or_(tokens.all().logical_not().to(self._padded[key].device))
 
     def findings(self) -> list[Finding]:
-        """One sentence for layers that no mask fits, one for those that several fit."""
+        """Return one sentence for layers that no mask fits, one for those that several fit."""
         named: dict[bool, dict[str, None]] = {False: {}, True: {}}
         for (ambiguous, layers), padded in self._padded.items():
             if bool(padded):

@@ -62,7 +62,7 @@ class Members:
         return members
 
     def axis_of(self, tensor: Tensor) -> int | None:
-        """The axis of a tensor along which it has one row per input, ``None`` if it serves all of them."""
+        """Return the axis of a tensor along which it has one row per input, ``None`` if it serves all of them."""
         shape, axis = tensor.shape, self.batch_axis
         if tensor.dim() == 0 or id(tensor) in self.shared:
             return None
@@ -75,11 +75,11 @@ class Members:
         return 1 if len(shape) == 3 and shape[1] == self.size else None
 
     def only_tensors(self) -> bool:
-        """Whether the inputs consist of tensors and plain values, which can be copied, and of nothing else."""
+        """Return whether the inputs consist of tensors and plain values, which can be copied, and of nothing else."""
         return all(isinstance(leaf, _PLAIN) or _is_plain(leaf) for leaf in _leaves(self.inputs))
 
     def axes(self) -> tuple[int, ...]:
-        """The lengths of all other axes than the batch's, over all tensors."""
+        """Return the lengths of all other axes than the batch's, over all tensors."""
         return tuple(
             length
             for tensor in _leaves(self.inputs)
@@ -138,7 +138,7 @@ class Members:
         return value
 
     def keys(self) -> Int[Tensor, "batch 2"] | None:
-        """128-bit keys of the inputs by their bytes, without waiting for the device; ``None`` where they have none."""
+        """Return 128-bit keys of the inputs' bytes, without waiting for the device; ``None`` where there are none."""
         inputs = self.inputs
         if isinstance(inputs, Tensor) and not self.batch_axis and self.size and _is_plain(inputs):
             return content_keys([inputs])
@@ -180,7 +180,7 @@ class Members:
 
 
 def as_arguments(model: nn.Module, inputs: Any) -> Any:
-    """Inputs whose list or tuple, if they are one, is either several arguments of the model or its one argument.
+    """Return inputs whose list or tuple, if they are one, is either several arguments of the model or its one argument.
 
     It is one argument if the model requires no second one and it is a list of images (tensors of three axes), a tuple
     of images with 1, 3 or 4 channels, or longer than the model has arguments.
@@ -196,7 +196,7 @@ def as_arguments(model: nn.Module, inputs: Any) -> Any:
 
 
 def _positional(model: nn.Module) -> tuple[int, float]:
-    """How many positional arguments a model requires, and how many it takes."""
+    """Return how many positional arguments a model requires, and how many it takes."""
     try:
         parameters = list(inspect.signature(model.forward).parameters.values())
     except (TypeError, ValueError):
@@ -219,7 +219,7 @@ def _attention_masks(inputs: Any, form: Form | None) -> frozenset[int]:
 
 
 def _first_argument(inputs: Any, batch: int | str | None) -> Any:
-    """The argument that has one row per input: the one named, or the first with a tensor."""
+    """Return the argument that has one row per input: the one named, or the first with a tensor."""
     if (
         isinstance(batch, bool)
         or not isinstance(batch, (int, str, type(None)))
@@ -246,7 +246,7 @@ def _arguments(inputs: Any) -> Sequence[Any]:
 
 
 def _leaves(value: Any) -> Iterator[Any]:
-    """Everything in nested inputs that holds no further parts."""
+    """Yield everything in nested inputs that holds no further parts."""
     if isinstance(value, Mapping):
         value = tuple(value.values())
     if isinstance(value, (list, tuple)) and not isinstance(value, PackedSequence):
@@ -257,7 +257,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def _named(inputs: Any) -> Iterator[tuple[str, Tensor]]:
-    """Tensors of the inputs, with a name for messages where they have one."""
+    """Yield tensors of the inputs, with a name for messages where they have one."""
     named = {f" ({name!r})": part for name, part in inputs.items()} if isinstance(inputs, Mapping) else {"": inputs}
     for name, part in named.items():
         for leaf in _leaves(part):
@@ -287,7 +287,7 @@ def _part_of_packed(packed: PackedSequence, rows: Sequence[int]) -> PackedSequen
 
 
 def _padded(images: Sequence[Any]) -> Tensor | None:
-    """Images of a list as rows of one tensor, zeros behind the smaller ones, which add nothing to their keys."""
+    """Return images of a list as rows of one tensor, zeros behind the smaller ones, which add nothing to their keys."""
     if not all(isinstance(image, Tensor) and _is_plain(image) for image in images):
         return None
     return pad_sequence([image.detach().reshape(-1) for image in images], batch_first=True)

@@ -11,7 +11,7 @@ from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.findings import Finding
 from neuralcov.core.shapes import Int
 from neuralcov.kernels.operations import row_means, usable
-from neuralcov.tap.axes import Kind, features_last
+from neuralcov.tap.axes import OutputAxes, features_last
 from neuralcov.tap.inputs import TokenWeights, first_tensor
 from neuralcov.tap.rows import RowOrder, with_batch_first
 from neuralcov.tap.shards import whole_tensor
@@ -25,20 +25,20 @@ class TokenMask(Protocol):
     """What knows which tokens are padding."""
 
     def weights(self, tokens: int) -> TokenWeights | None:
-        """The weights of an axis of so many tokens; ``None`` if all count."""
+        """Return the weights of an axis of so many tokens; ``None`` if all count."""
 
 
 def to_neurons(
     output: Tensor,
     size: int,
-    kind: Kind,
+    kind: OutputAxes,
     layer: str,
     padding: TokenMask | None = None,
     *,
     order: RowOrder | None = None,
     total: bool = False,
 ) -> Tensor:
-    """One number per input and feature: all other axes are averaged away.
+    """Return one number per input and feature: all other axes are averaged away.
 
     Args:
         output: what the module returned.
@@ -74,7 +74,7 @@ def to_neurons(
 
 
 def _average(output: Tensor, weights: TokenWeights | None) -> Tensor:
-    """Mean over all axes between the first and the last, as float32, or float64 if it was that."""
+    """Return the mean over all axes between the first and the last, as float32, or float64 if it was that."""
     dtype = _wide(output)
     if output.dim() == 2:
         return output.detach().to(dtype, copy=True)
@@ -87,7 +87,7 @@ def _average(output: Tensor, weights: TokenWeights | None) -> Tensor:
 
 
 def _space_average(output: Tensor) -> Tensor:
-    """The average over space of an image-like output; a large one laid out channel by channel has its own kernel.
+    """Average an image-like output over space; a large one laid out channel by channel has its own kernel.
 
     PyTorch's own reduction of many rows of 4 to 64 numbers, which late feature maps are, reaches a fraction of
     the speed of memory.
@@ -104,13 +104,13 @@ def _wide(output: Tensor) -> torch.dtype:
 
 
 def scores_of(output: Any) -> Tensor | None:
-    """What classes are read off: ``.logits`` or the first tensor."""
+    """Return what classes are read off: ``.logits`` or the first tensor."""
     logits = getattr(output, "logits", None)
     return whole_tensor(logits if isinstance(logits, Tensor) else first_tensor(output))  # type: ignore[no-any-return]
 
 
 def predicted_classes(output: Any, size: int) -> Int[Tensor, "batch"]:
-    """Of the scores: the argmax of (B, C), the lowest index on ties; > 0 of (B,) or (B, 1)."""
+    """Read classes off scores: the argmax of (B, C), the lowest index on ties; > 0 of (B,) or (B, 1)."""
     scores = scores_of(output)
     if scores is not None and scores.dim() >= 1 and scores.shape[0] == size:
         if scores.dim() == 2 and scores.shape[1] >= 2:
@@ -125,7 +125,7 @@ def predicted_classes(output: Any, size: int) -> Int[Tensor, "batch"]:
 
 
 def checked_classes(classes: Any, size: int) -> Int[Tensor, "batch"]:
-    """What a user's ``predict`` returned, as one integer per input."""
+    """Return what a user's ``predict`` returned, as one integer per input."""
     tensor = torch.as_tensor(classes)
     if tensor.shape != (size,) or tensor.is_floating_point() or tensor.is_complex():
         raise InputError(
@@ -157,7 +157,7 @@ class OutputRange:
         torch.maximum(self._greatest, greatest.to(self._greatest), out=self._greatest)
 
     def findings(self) -> list[Finding]:
-        """A sentence if all outputs look like probabilities."""
+        """Return a sentence if all outputs look like probabilities."""
         if self._least is None or self._greatest is None or not 0 <= float(self._least) <= float(self._greatest) <= 1:
             return []
         return [

@@ -19,7 +19,7 @@ from neuralcov.core.guards import Turn
 
 
 def original_module(model: nn.Module) -> nn.Module:
-    """The module behind ``torch.compile`` or a parallel wrapper: hooks added to those would never fire."""
+    """Return the module behind ``torch.compile`` or a parallel wrapper: hooks added to those would never fire."""
     while True:
         inner = getattr(model, "_orig_mod", None)
         if inner is None and isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
@@ -37,7 +37,7 @@ _process = ExitStack()
 
 
 def turn_of(model: nn.Module) -> Turn:
-    """The lock under which measured passes of a model happen one at a time, whoever measures."""
+    """Return the lock under which measured passes of a model happen one at a time, whoever measures."""
     with _registry:
         return _turns.setdefault(model, Turn())
 
@@ -59,7 +59,7 @@ class Block:
 
 @contextmanager
 def preserved(model: nn.Module, mode: str) -> Iterator[Block]:
-    """Within: eval mode (unless ``mode="keep"``), everything run as modules. Afterwards: as before."""
+    """Put a model into eval mode (unless ``mode="keep"``), run as modules; leave it as it was."""
     block = enter(model, mode)
     try:
         yield block
@@ -80,7 +80,7 @@ def _around(modules: Iterable[nn.Module]) -> list[Block]:
 
 
 def _may_nest(mode: str, others: list[Block]) -> bool:
-    """Whether one of the blocks has another mode; an error if another thread uses one of them then."""
+    """Return whether one of the blocks has another mode; an error if another thread uses one of them then."""
     if all(block.mode == mode for block in others):
         return False
     if any(block.thread != get_ident() for block in others):
@@ -122,7 +122,7 @@ def enter(model: nn.Module, mode: str) -> Block:
 
 @contextmanager
 def random_state_kept(model: nn.Module) -> Iterator[None]:
-    """Within: random numbers as they would come. Afterwards: as if none had been drawn."""
+    """Put the random state back afterwards, as if no number had been drawn."""
     devices = {parameter.device for parameter in model.parameters()}
     cuda = sorted({device.index or 0 for device in devices if device.type == "cuda"})
     on_mps = torch.mps.get_rng_state() if any(device.type == "mps" for device in devices) else None

@@ -10,11 +10,11 @@ import torch
 import torch.distributed
 from torch import Tensor, nn
 
-from neuralcov.tap.absent import module_name
-from neuralcov.tap.axes import Kind
+from neuralcov.tap.axes import OutputAxes
 from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.inputs import first_tensor
 from neuralcov.tap.known_rows import KnownRows
+from neuralcov.tap.layers import module_name
 from neuralcov.tap.members import Members
 from neuralcov.tap.rows import Note, Rows, checked_owners, note, own_rows
 
@@ -59,13 +59,13 @@ class Probe:
         return twin
 
     def owners(self, layer: str, output: Tensor, size: int, padding: Any = None) -> Tensor | None:
-        """The input of each row, where somebody says it: the user, or else a library's experts."""
+        """Return the input of each row, where somebody says it: the user, or else a library's experts."""
         owners = None if self._rows is None else self._rows(layer, output)
         if owners is None:
             return self._experts.owners(layer, output, size, padding)
         return checked_owners(owners, output, size, layer)
 
-    def note(self, notes: Notes, layer: str, kind: Kind, output: Any, size: int) -> None:
+    def note(self, notes: Notes, layer: str, kind: OutputAxes, output: Any, size: int) -> None:
         """Note in a run of the probe what a layer returned, unless somebody says whose its rows are."""
         tensor: Any = first_tensor(output)
         if tensor is not None and hasattr(tensor, "full_tensor"):
@@ -133,7 +133,7 @@ class Probe:
         return True
 
     def _doubts(self, members: Members) -> dict[str, str]:
-        """Layers whose rows followed an order by the chance of what was in the inputs, and why that is known."""
+        """Return layers whose rows followed an order by the chance of what was in the inputs, and why that is known."""
         problems: dict[str, str] = {}
         known = self.known
         unlike = members.unlike() if known.doubtful and not capturing() else None
@@ -154,7 +154,7 @@ class Probe:
 
 
 def _tries(members: Members) -> Iterator[list[int]]:
-    """Inputs to run alone: the first three, and then, since equal ones cannot tell, others that differ."""
+    """Yield inputs to run alone: the first three, and then, since equal ones cannot tell, others that differ."""
     many = min(3, members.size)
     yield list(range(many))
     keys = members.keys()
@@ -168,7 +168,7 @@ def _tries(members: Members) -> Iterator[list[int]]:
 
 
 def runs_in_step(model: nn.Module) -> bool:
-    """Whether a model's parameters are spread over processes, so that all of these must run it together."""
+    """Return whether a model's parameters are spread over processes, so that all of these must run it together."""
     group = torch.distributed
     if not group.is_available() or not group.is_initialized() or group.get_world_size() == 1:
         return False
@@ -177,7 +177,7 @@ def runs_in_step(model: nn.Module) -> bool:
 
 
 def all_agree(here: bool) -> bool:
-    """Whether something is true in all processes of the group."""
+    """Return whether something is true in all processes of the group."""
     device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
     flag = torch.tensor(int(here), device=device)
     torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MIN)
@@ -185,5 +185,5 @@ def all_agree(here: bool) -> bool:
 
 
 def capturing() -> bool:
-    """Whether a CUDA graph is being recorded, in which the model can be run once only."""
+    """Return whether a CUDA graph is being recorded, in which the model can be run once only."""
     return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()

@@ -2,20 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.shapes import Float, Int
+from neuralcov.tap.axes import axes_of
+from neuralcov.tap.forward_pass import ForwardPass
+from neuralcov.tap.layers import module_name
+from neuralcov.tap.outputs import scores_of, to_neurons
 from neuralcov.tap.relevance_rules import CONSTANT, ENDINGS, VALUELESS, WEIGHTED, pass_back
+from neuralcov.tap.rows import by_owner
 from neuralcov.tap.tape import Spot, Tape
 
 
 def relevance_tape(model: nn.Module) -> Tape:
-    """A tape to run ``model`` under, so that relevance can go back along it."""
+    """Return a tape to run ``model`` under, so that relevance can go back along it."""
     return Tape(model, weighted=WEIGHTED, valueless=VALUELESS, constant=CONSTANT)
+
+
+def explain(
+    forward_pass: ForwardPass, chosen: Mapping[str, nn.Module], output: Any, classes: Int[Tensor, "batch"]
+) -> dict[str, Float[Tensor, "batch _"]] | None:
+    """Return the relevance of every layer's neurons after a pass, ``None`` if it was not asked for.
+
+    Args:
+        forward_pass: of the pass.
+        chosen: the modules that are layers.
+        output: what the model returned.
+        classes: the class to explain for each input.
+    """
+    scores = scores_of(output)
+    if forward_pass.tape is None or scores is None:
+        return None
+
+    def reduce(layer: str, relevance: Tensor) -> Tensor:
+        kind, rows = axes_of(chosen[module_name(layer)]), forward_pass.owned[layer]
+        if isinstance(rows, Tensor):
+            return by_owner(relevance, rows, forward_pass.size, kind, total=True)[0]
+        return to_neurons(relevance, forward_pass.size, kind, layer, order=rows, total=True)
+
+    found = layer_relevance(forward_pass.tape, scores, classes, reduce)
+    return {name: found[name] if name in found else torch.zeros_like(x) for name, x in forward_pass.layers.items()}
+
+
+def refuse_recurrent(chosen: Mapping[str, nn.Module]) -> None:
+    """Refuse recurrent layers, for which there is no rule."""
+    for name, module in chosen.items():
+        if axes_of(module).recurrent or axes_of(module).cell:
+            raise LayerError(
+                f"layer {name!r} is recurrent ({type(module).__name__}), for which there is no relevance rule: "
+                f"leave it out, for example with layers='!{name}', or leave NPC out"
+            )
 
 
 def layer_relevance(
@@ -24,7 +65,7 @@ def layer_relevance(
     classes: Int[Tensor, "batch"],
     reduce: Callable[[str, Tensor], Tensor],
 ) -> dict[str, Float[Tensor, "batch _"]]:
-    """How far each neuron of each chosen layer speaks for the class the model chose.
+    """Return how far each neuron of each chosen layer speaks for the class the model chose.
 
     Relevance starts as the logit of that class and is handed back step by step, in one pass for the whole
     batch. It is that of a layer's output, before any activation behind it.
@@ -63,7 +104,7 @@ def layer_relevance(
 
 
 def _logits(tape: Tape, scores: Tensor) -> tuple[Spot, Tensor]:
-    """Where relevance starts: the scores, or what a softmax or sigmoid at the model's end was given."""
+    """Return where relevance starts: the scores, or what a softmax or sigmoid at the model's end was given."""
     spot = tape.spot(scores)
     if spot is None:
         raise LayerError(
@@ -77,7 +118,7 @@ def _logits(tape: Tape, scores: Tensor) -> tuple[Spot, Tensor]:
 
 
 def _start(logits: Tensor, classes: Tensor) -> Tensor:
-    """The chosen class's logit where it stands, zero elsewhere; the only logit there is speaks against class 0."""
+    """Return the chosen class's logit where it stands, zero elsewhere; a single logit speaks against class 0."""
     values = logits.detach().to(torch.promote_types(logits.dtype, torch.float32))
     classes = classes.to(values.device)
     size = len(classes)

@@ -25,14 +25,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from neuralcov.core.errors import LayerError
-from neuralcov.tap.tape import Affine, Held, Step, swap
+from neuralcov.tap.tape import Held, Operation, ScaleShift, swap
 
-Rule = Callable[[Step], Sequence[Tensor]]
+Rule = Callable[[Operation], Sequence[Tensor]]
 
 _EPSILON = 1e-9
 
 
-def pass_back(step: Step) -> None:
+def pass_back(step: Operation) -> None:
     """Hand the relevance that has arrived at a step's outputs on to its inputs."""
     rule = RULES.get(step.name)
     if rule is None:
@@ -47,20 +47,20 @@ def pass_back(step: Step) -> None:
 # The rules: from a step, with relevance at its outputs, to the relevance of each of its inputs.
 
 
-def _in_proportion(step: Step) -> Sequence[Tensor]:
-    """Epsilon rule, for anything linear in what it is given."""
+def _in_proportion(step: Operation) -> Sequence[Tensor]:
+    """Apply the Epsilon rule, for anything linear in what it is given."""
     leaves = [_leaf(held.value) for held in step.inputs]
     return _shares(leaves, _replay(step, leaves), _relevance(step))
 
 
-def _one_in_proportion(step: Step) -> Sequence[Tensor]:
-    """Epsilon rule, for products: linear as long as all factors but one are constants."""
+def _one_in_proportion(step: Operation) -> Sequence[Tensor]:
+    """Apply the Epsilon rule, for products: linear as long as all factors but one are constants."""
     _only_input(step)
     return _in_proportion(step)
 
 
-def _linear(step: Step) -> Sequence[Tensor]:
-    """Epsilon rule, for the layer as it is and as it is with each batch norm folded into it."""
+def _linear(step: Operation) -> Sequence[Tensor]:
+    """Apply the Epsilon rule, for the layer as it is and as it is with each batch norm folded into it."""
     shares: list[Tensor] = []
     for relevance, affine in step.outputs[0].arrived:
         leaf = _leaf(_only_input(step).value)
@@ -71,8 +71,8 @@ def _linear(step: Step) -> Sequence[Tensor]:
     return [_sum(shares)]
 
 
-def _convolution(step: Step) -> Sequence[Tensor]:
-    """Alpha1-Beta0 rule, likewise; where no contribution is positive, the negative ones share instead."""
+def _convolution(step: Operation) -> Sequence[Tensor]:
+    """Apply the Alpha1-Beta0 rule likewise; where no contribution is positive, the negative ones share instead."""
     value = _plain(_only_input(step).value)
     shares: list[Tensor] = []
     for relevance, affine in step.outputs[0].arrived:
@@ -86,7 +86,7 @@ def _convolution(step: Step) -> Sequence[Tensor]:
 
 
 def _positive_shares(
-    step: Step, value: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor
+    step: Operation, value: Tensor, weight: Tensor, bias: Tensor | None, relevance: Tensor
 ) -> tuple[Sequence[Tensor], Tensor]:
     """Return what a convolution's input gets by its positive contributions, in parts, and what these add up to.
 
@@ -106,8 +106,8 @@ def _positive_shares(
     return _shares(leaves, outputs, relevance), outputs.detach()
 
 
-def _batch_norm(step: Step) -> Sequence[Tensor]:
-    """Unchanged where it is folded into the layer before; else Epsilon rule, feature by feature."""
+def _batch_norm(step: Operation) -> Sequence[Tensor]:
+    """Pass relevance on unchanged where the norm is folded into the layer before; else apply the Epsilon rule."""
     held, relevance = _only_input(step), _relevance(step)
     if held.spot.step.weighted:
         return [relevance]
@@ -118,8 +118,8 @@ def _batch_norm(step: Step) -> Sequence[Tensor]:
     return _shares([leaf], outputs, relevance)
 
 
-def _standardised(step: Step) -> Sequence[Tensor]:
-    """Epsilon rule for layer and group norm, with the spread they divide by held as it is."""
+def _standardised(step: Operation) -> Sequence[Tensor]:
+    """Apply the Epsilon rule for layer and group norm, with the spread they divide by held as it is."""
     leaf = _leaf(_only_input(step).value)
     by_group = step.name == "group_norm"
     grouping: Any = step.argument(1, "num_groups" if by_group else "normalized_shape")
@@ -139,8 +139,8 @@ def _standardised(step: Step) -> Sequence[Tensor]:
     return _shares([leaf], outputs, _relevance(step))
 
 
-def _along_the_way(step: Step) -> Sequence[Tensor]:
-    """Every output is one of the inputs: their gradients say which."""
+def _along_the_way(step: Operation) -> Sequence[Tensor]:
+    """Pass relevance to the inputs that were copied to the outputs: gradients say which."""
     leaves = [_leaf(held.value) for held in step.inputs]
     made = _replay(step, leaves)
     floats = [made] if isinstance(made, Tensor) else [tensor for tensor in made if tensor.is_floating_point()]
@@ -154,19 +154,19 @@ def _along_the_way(step: Step) -> Sequence[Tensor]:
     return [torch.zeros_like(leaf) if part is None else part for leaf, part in zip(leaves, found, strict=True)]
 
 
-def _unchanged(step: Step) -> Sequence[Tensor]:
-    """Element by element: an output's relevance is its input's."""
+def _unchanged(step: Operation) -> Sequence[Tensor]:
+    """Pass relevance on unchanged, element by element."""
     return [_relevance(step).sum_to_size(_only_input(step).spot.shape)]
 
 
-def _product(step: Step) -> Sequence[Tensor]:
-    """The factors of a product have equal parts in it."""
+def _product(step: Operation) -> Sequence[Tensor]:
+    """Share relevance equally between the factors of a product."""
     relevance = _relevance(step) / len(step.inputs)
     return [relevance.sum_to_size(held.spot.shape) for held in step.inputs]
 
 
-def _quotient(step: Step) -> Sequence[Tensor]:
-    """Unchanged, as long as the divisor is a constant."""
+def _quotient(step: Operation) -> Sequence[Tensor]:
+    """Pass relevance on unchanged, as long as the divisor is a constant."""
     if step.argument(0, "input") is not step.inputs[0]:
         raise _no_rule(step, " by something computed from the input")
     return _unchanged(step)
@@ -186,7 +186,7 @@ def _shares(leaves: Sequence[Tensor], outputs: Tensor, relevance: Tensor) -> Seq
     return [leaf.detach() * part for leaf, part in zip(leaves, found, strict=True)]
 
 
-def _replay(step: Step, leaves: Sequence[Tensor]) -> Any:
+def _replay(step: Operation, leaves: Sequence[Tensor]) -> Any:
     """Run a step again on leaves."""
     fresh = dict(zip(map(id, step.inputs), leaves, strict=True))
 
@@ -198,15 +198,15 @@ def _replay(step: Step, leaves: Sequence[Tensor]) -> Any:
         return step.function(*args, **kwargs)
 
 
-def _call(step: Step, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """A weighted step on other inputs and weights."""
+def _call(step: Operation, inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Run a weighted step on other inputs and weights."""
     rest = {name: value for name, value in step.kwargs.items() if name not in ("input", "weight", "bias")}
     outputs: Tensor = step.function(inputs, weight, bias, *step.args[3:], **rest)
     return outputs
 
 
-def _weights(step: Step, affine: Affine | None) -> tuple[Tensor, Tensor | None]:
-    """Weight and bias of a step, with a batch norm behind it folded in."""
+def _weights(step: Operation, affine: ScaleShift | None) -> tuple[Tensor, Tensor | None]:
+    """Return weight and bias of a step, with a batch norm behind it folded in."""
     given = step.argument(2, "bias")
     weight, bias = _plain(step.argument(1, "weight")), None if given is None else _plain(given)
     if affine is None:
@@ -221,8 +221,8 @@ def _weights(step: Step, affine: Affine | None) -> tuple[Tensor, Tensor | None]:
     return (apart * scale.reshape(groups, 1, -1, *[1] * (weight.dim() - 2))).reshape(weight.shape), bias
 
 
-def _affine(step: Step) -> Affine:
-    """The scale and shift of a batch norm in eval mode."""
+def _affine(step: Operation) -> ScaleShift:
+    """Return the scale and shift of a batch norm in eval mode."""
     if step.function is not functional.batch_norm:
         # Torch has another of that name, which takes its arguments in another order.
         raise _no_rule(step)
@@ -247,17 +247,17 @@ def _sum(parts: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def _relevance(step: Step) -> Tensor:
+def _relevance(step: Operation) -> Tensor:
     return _tensor(step.outputs[0].relevance())
 
 
-def _only_input(step: Step) -> Held:
+def _only_input(step: Operation) -> Held:
     if len(step.inputs) != 1 or (step.weighted and step.argument(0, "input") is not step.inputs[0]):
         raise _no_rule(step, " of several things computed from the input")
     return step.inputs[0]
 
 
-def _no_rule(step: Step, of: str = "") -> LayerError:
+def _no_rule(step: Operation, of: str = "") -> LayerError:
     return LayerError(
         f"relevance cannot be followed through {step.where}: there is no rule for {step.name!r}{of}; "
         "leave NPC out, or choose only layers behind it with layers="
@@ -269,7 +269,7 @@ def _leaf(value: Tensor | None) -> Tensor:
 
 
 def _plain(value: Tensor | None) -> Tensor:
-    """A tensor without history, in float32 or float64: half precision is too coarse to divide relevance in."""
+    """Return the tensor without history, in float32 or float64: half precision is too coarse to divide relevance in."""
     tensor = _tensor(value)
     if tensor.dtype in (torch.float16, torch.bfloat16):
         return tensor.detach().float()

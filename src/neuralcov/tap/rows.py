@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence
 from neuralcov.core.activations import home_of
 from neuralcov.core.errors import LayerError
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.tap.axes import Kind, feature_axis
+from neuralcov.tap.axes import OutputAxes, feature_axis
 from neuralcov.tap.inputs import first_tensor
 
 Rows: TypeAlias = "Callable[[str, Tensor], Any]"
@@ -48,7 +48,7 @@ class RowOrder:
         return f"{self.order} on axis {self.axis}"
 
     def agrees_with(self, other: RowOrder) -> bool:
-        """Whether outputs can follow both orders; one row per input lies in place in every order."""
+        """Return whether outputs can follow both orders; one row per input lies in place in every order."""
         return self.axis == other.axis and (
             self.order == other.order or bool({IN_PLACE, UNDECIDED} & {self.order, other.order})
         )
@@ -88,7 +88,7 @@ def own_rows(output: Any, size: int) -> Any:
     return local if local.shape[0] == size else output
 
 
-def note(output: Any, kind: Kind, size: int) -> Note | None:
+def note(output: Any, kind: OutputAxes, size: int) -> Note | None:
     """Keep of an output for ``size`` inputs what tells its order of rows; ``None`` without a tensor."""
     tensor = first_tensor(output)
     if tensor is None:
@@ -109,7 +109,7 @@ def note(output: Any, kind: Kind, size: int) -> Note | None:
 
 
 def find_order(larger: Note | None, smaller: Note | None, sizes: tuple[int, int]) -> RowOrder | str:
-    """The order of rows that two runs show, or why they show none.
+    """Return the order of rows that two runs show, or why they show none.
 
     Args:
         larger: of the run on more inputs, ``None`` if the layer did not fire there.
@@ -146,16 +146,16 @@ def find_order(larger: Note | None, smaller: Note | None, sizes: tuple[int, int]
     return RowOrder(axis, fitting[0] if len(fitting) == 1 else UNDECIDED, per_input)
 
 
-def only_order(shape: Sequence[int], size: int, kind: Kind) -> RowOrder | None:
-    """The one order that a shape allows, ``None`` if it leaves a choice."""
+def only_order(shape: Sequence[int], size: int, kind: OutputAxes) -> RowOrder | None:
+    """Return the one order that a shape allows, ``None`` if it leaves a choice."""
     if kind.batch_axis is not None and len(shape) == 3 and shape[kind.batch_axis] == size:
         return RowOrder(kind.batch_axis)
     possible = _possible_axes(shape, size, kind)
     return RowOrder(possible[0]) if len(possible) == 1 and shape[possible[0]] == size else None
 
 
-def order_by_shape(shape: Sequence[int], size: int, kind: Kind, layer: str, because: str = "") -> RowOrder:
-    """The order of an output for which none was found: that of the shape, if it leaves no choice.
+def order_by_shape(shape: Sequence[int], size: int, kind: OutputAxes, layer: str, because: str = "") -> RowOrder:
+    """Return the order of an output for which none was found: that of the shape, if it leaves no choice.
 
     All rows for a single input are its own, in whatever order.
 
@@ -179,9 +179,9 @@ def order_by_shape(shape: Sequence[int], size: int, kind: Kind, layer: str, beca
 
 
 def with_batch_first(
-    output: Tensor, size: int, kind: Kind, layer: str, order: RowOrder | None = None
+    output: Tensor, size: int, kind: OutputAxes, layer: str, order: RowOrder | None = None
 ) -> tuple[Tensor, bool]:
-    """The output with its batch on axis 0, and whether that took folding (B·k) into (B, k)."""
+    """Return the output with its batch on axis 0, and whether that took folding (B·k) into (B, k)."""
     if order is not None and order.axis == 0 and output.shape[0] == size:
         return output, False
     if order is None:
@@ -203,7 +203,7 @@ def with_batch_first(
 
 
 def without(layers: Iterable[str], choice: object = None) -> str:
-    """The text for ``layers=`` that leaves some layers out of a choice.
+    """Return the text for ``layers=`` that leaves some layers out of a choice.
 
     >>> without(["a.fc", "a.fc#1", "b"]), without(["b"], "a*|b")
     ('!a.fc|!b', 'a*|b|!b')
@@ -213,7 +213,7 @@ def without(layers: Iterable[str], choice: object = None) -> str:
 
 
 def by_owner(
-    output: Tensor, owners: Int[Tensor, "rows"], size: int, kind: Kind, *, total: bool = False
+    output: Tensor, owners: Int[Tensor, "rows"], size: int, kind: OutputAxes, *, total: bool = False
 ) -> tuple[Float[Tensor, "batch neurons"], Bool[Tensor, "batch"]]:
     """Average each input's rows along axis 0, and tell which inputs have any.
 
@@ -242,7 +242,7 @@ def by_owner(
 
 
 def checked_owners(owners: Any, output: Tensor, size: int, layer: str) -> Int[Tensor, "rows"]:
-    """What a user's ``rows`` returned, as one integer per row of axis 0."""
+    """Return what a user's ``rows`` returned, as one integer per row of axis 0."""
     tensor = torch.as_tensor(owners)
     count = output.shape[0] if output.dim() else 0
     if tensor.shape != (count,) or tensor.is_floating_point() or tensor.is_complex():
@@ -261,8 +261,8 @@ def checked_owners(owners: Any, output: Tensor, size: int, layer: str) -> Int[Te
     return tensor.to(output.device, torch.int64)
 
 
-def _profiles(tensor: Tensor, kind: Kind, size: int) -> dict[int, Float[Tensor, "_ _"]]:
-    """Axis → the rows along it, for axes that may be the batch's."""
+def _profiles(tensor: Tensor, kind: OutputAxes, size: int) -> dict[int, Float[Tensor, "_ _"]]:
+    """Return axis → the rows along it, for axes that may be the batch's."""
     features = feature_axis(tensor.shape, kind) if tensor.dim() > 1 else None
     plain = tensor.detach().to(home_of(tensor.device))
     profiles = {}
@@ -273,15 +273,15 @@ def _profiles(tensor: Tensor, kind: Kind, size: int) -> dict[int, Float[Tensor, 
     return profiles
 
 
-def _possible_axes(shape: Sequence[int], size: int, kind: Kind) -> list[int]:
-    """The axes that may be the batch's by their length: the first where space comes last, else all but features."""
+def _possible_axes(shape: Sequence[int], size: int, kind: OutputAxes) -> list[int]:
+    """Return the axes that may be the batch's by their length: the first before space, else all but features."""
     channels_first = len(shape) > 1 and feature_axis(shape, kind) == 1 < len(shape) - 1
     axes = range(1 if channels_first else max(1, len(shape) - 1))
     return [axis for axis in axes if shape[axis] and shape[axis] % size == 0]
 
 
 def _noise(tensor: Tensor) -> float:
-    """How far a number may move when a batch is cut, relative to the largest: some units in the last place."""
+    """Return how far a number may move when a batch is cut, relative to the largest: some units in the last place."""
     if not tensor.is_floating_point():
         return 0.0
     unit = torch.finfo(tensor.dtype).eps
@@ -292,7 +292,7 @@ def _noise(tensor: Tensor) -> float:
 
 
 def _fits(larger: Tensor, smaller: Tensor, named: Int[Tensor, "rows"], noise: float) -> bool:
-    """Whether every row of the smaller run has the row named as its nearest in the larger run; ties fit."""
+    """Return whether every row of the smaller run has the row named as its nearest in the larger run; ties fit."""
     if len(smaller) > _MOST_ROWS:
         some = torch.linspace(0, len(smaller) - 1, _MOST_ROWS, device=smaller.device).round().long()
         smaller, named = smaller[some], named[some.to(named.device)]

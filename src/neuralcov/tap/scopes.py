@@ -47,12 +47,12 @@ class Mask:
     given: Tensor
 
     def same(self, other: Mask) -> bool:
-        """Whether two arguments are one mask."""
+        """Return whether two arguments are one mask."""
         same_sense = (self.name in _NONZERO_AT_TOKENS) == (other.name in _NONZERO_AT_TOKENS)
         return self.given is other.given and same_sense
 
     def tokens(self) -> Tensor:
-        """Where the tokens are, ``(batch, tokens)``."""
+        """Return where the tokens are, ``(batch, tokens)``."""
         given = self.given
         if self.name in _NONZERO_AT_TOKENS:
             return given != 0
@@ -76,7 +76,7 @@ class Taker:
         self._places = tuple((index, name) for index, name in enumerate(form.positional) if name in _NAMES)
 
     def masks(self, args: tuple[Any, ...], kwargs: dict[str, Any], size: int) -> list[Mask]:
-        """The masks ``(size, tokens)`` among the arguments of a call."""
+        """Return the masks ``(size, tokens)`` among the arguments of a call."""
         found = [Mask(n, v) for n, v in kwargs.items() if n in _NAMES and _is_mask(v, size)]
         for index, name in self._places:
             if index < len(args) and _is_mask(args[index], size):
@@ -116,7 +116,7 @@ class Scope:
 
     @cached_property
     def _attended(self) -> Tensor | None:
-        """The tokens that an attention is given beside its own, so that what masks them is no mask of its own."""
+        """Return the tokens that an attention is given beside its own; what masks them is no mask of its own."""
         states = _tensor(self._given, "key_value_states")
         if states is None and not self._taker.form.keywords & _OF_DECODERS:
             states = _tensor(self._given, "encoder_hidden_states")
@@ -127,29 +127,29 @@ class Scope:
 
     @cached_property
     def encoder(self) -> Tensor | None:
-        """The tokens of an encoder that the module attends to."""
+        """Return the tokens of an encoder that the module attends to."""
         return _tensor(self._given, "encoder_hidden_states", "memory") if self._attended is None else self._attended
 
     @property
     def is_decoder(self) -> bool:
-        """Whether the module has tokens of its own beside those of an encoder, and layers for them."""
+        """Return whether the module has tokens of its own beside those of an encoder, and layers for them."""
         return self.encoder is not None and self._attended is None
 
     @cached_property
     def declines(self) -> bool:
-        """Whether the module could have been called with a mask of its own tokens and was called with none."""
+        """Return whether the module could have been called with a mask of its own tokens and was called with none."""
         # An attention module, whose mask has another name, does not tell whose tokens it is given.
         could = any(name in self._taker.form.keywords and name != "key_padding_mask" for name in OWN)
         return could and self._attended is None and all(self._given.get(name) is None for name in OWN)
 
     @cached_property
     def masks(self) -> list[Mask]:
-        """The masks of the module's own tokens."""
+        """Return the masks of the module's own tokens."""
         return [mask for mask in self._found if mask.name in OWN] if self._attended is None else []
 
     @cached_property
     def encoder_masks(self) -> list[Mask]:
-        """The masks of the tokens that it attends to."""
+        """Return the masks of the tokens that it attends to."""
         if self._attended is not None:
             return self._found
         return [mask for mask in self._found if mask.name not in OWN] if self.is_decoder else []
@@ -165,20 +165,20 @@ class Scope:
         return {length for tensor in self._tensors for length in tensor.shape}
 
     def makes_tokens(self, size: int, tokens: int) -> bool:
-        """Whether the module was called with tensors none of which is so many tokens long."""
+        """Return whether the module was called with tensors none of which is so many tokens long."""
         return bool(self._lengths) and tokens not in self._lengths and size * tokens not in self._lengths
 
     def shares_argument(self, other: Scope) -> bool:
-        """Whether both modules were called with one and the same tensor."""
+        """Return whether both modules were called with one and the same tensor."""
         theirs = {id(tensor) for tensor in other._tensors}
         return any(id(tensor) in theirs for tensor in self._tensors)
 
     def candidates(self, of_encoder: bool) -> list[Mask]:
-        """The masks that may be of a layer's tokens: those of an encoder that the module attends to, or its own."""
+        """Return the masks that may be of a layer's tokens: the module's own, or those of an encoder it attends to."""
         return self.encoder_masks if of_encoder and self.encoder is not None else self.masks
 
     def decide(self, size: int, tokens: int, of_encoder: bool, in_decoder: bool, in_unmasked: bool) -> list[Mask]:
-        """The masks of the innermost module, from this one outwards, that has any for a layer's tokens.
+        """Return the masks of the innermost module, from this one outwards, that has any for a layer's tokens.
 
         Args:
             size: the number of inputs.
@@ -205,7 +205,7 @@ class Scope:
 
 
 def deciding(scope: Scope | None, size: int, tokens: int, source: Tensor | None) -> list[Mask]:
-    """The masks of the innermost module that has any for a layer's tokens: one decides, several settle nothing.
+    """Return the masks of the innermost module that has any for a layer's tokens: only a single one decides.
 
     Args:
         scope: the module around the layer.
@@ -219,7 +219,7 @@ def deciding(scope: Scope | None, size: int, tokens: int, source: Tensor | None)
 
 
 def in_question(scope: Scope | None, size: int, source: Tensor | None) -> list[Mask]:
-    """The masks that may be of a layer's tokens although none was found to be."""
+    """Return the masks that may be of a layer's tokens although none was found to be."""
     of_encoder = _works_for_encoder(scope, source)
     judged: list[Mask] = []
     concerned = []
@@ -237,7 +237,7 @@ def in_question(scope: Scope | None, size: int, source: Tensor | None) -> list[M
 
 
 def _works_for_encoder(scope: Scope | None, source: Tensor | None) -> bool:
-    """Whether a layer of a decoder is given the encoder's tokens, as the keys and values of its attention are."""
+    """Return whether a layer of a decoder is given the encoder's tokens, as an attention's keys and values are."""
     while scope is not None and source is not None:
         if scope.encoder is source:
             return True
@@ -246,7 +246,7 @@ def _works_for_encoder(scope: Scope | None, source: Tensor | None) -> bool:
 
 
 def _is_other_tower(inner: Scope, outer: Scope, mask: Mask, size: int) -> bool:
-    """Whether a module works on an argument of the outer one that the mask cannot be of, as on images beside texts."""
+    """Return whether a module works on another argument than the mask's, as on images beside texts."""
     elsewhere = inner.makes_tokens(size, mask.given.shape[1])
     return elsewhere and not inner.is_decoder and inner.shares_argument(outer)
 

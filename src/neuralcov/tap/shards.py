@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, distributed, nn
 
 from neuralcov.core.errors import LayerError
-from neuralcov.tap.axes import Kind, declared_width, feature_axis, output_axis
+from neuralcov.tap.axes import OutputAxes, declared_width, feature_axis, output_axis
 
 # Ranks compute the same numbers in nearly the same order; different parts of an output differ by far more.
 _TOLERANCE = 1e-3
@@ -64,7 +64,13 @@ class Shards:
         return cls(found) if found else None
 
     def neurons(
-        self, layer: str, module: nn.Module, kind: Kind, output: Tensor, size: int, reduce: Callable[[Tensor], Tensor]
+        self,
+        layer: str,
+        module: nn.Module,
+        kind: OutputAxes,
+        output: Tensor,
+        size: int,
+        reduce: Callable[[Tensor], Tensor],
     ) -> Tensor:
         """Reduce an output of which this rank may hold a part to the neurons of the whole layer.
 
@@ -119,7 +125,7 @@ class Shards:
             self._checked = True
 
     def _by_placements(
-        self, layer: str, kind: Kind, output: Any, size: int, reduce: Callable[[Tensor], Tensor]
+        self, layer: str, kind: OutputAxes, output: Any, size: int, reduce: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """Reduce shards of features and partial sums where they are; complete first what is spread otherwise.
 
@@ -163,7 +169,7 @@ def _replicated() -> Any:
 
 
 def _along(new: int, placement: Any, old: int | None) -> Any:
-    """The placement with its shards along another axis; whole if they were not along the old one."""
+    """Return the placement with its shards along another axis; whole if they were not along the old one."""
     if old is None or getattr(placement, "dim", None) != old:
         return _replicated()
     factor = getattr(placement, "split_factor", None)
@@ -171,7 +177,7 @@ def _along(new: int, placement: Any, old: int | None) -> Any:
 
 
 def _gathered(neurons: Tensor, mesh: Any, placements: Sequence[Any], width: int) -> Tensor:
-    """All neurons, of which each rank has what its placements say."""
+    """Return all neurons, of which each rank has what its placements say."""
     from torch.distributed.tensor import DTensor
 
     shape = torch.Size((neurons.shape[0], width))
@@ -180,7 +186,7 @@ def _gathered(neurons: Tensor, mesh: Any, placements: Sequence[Any], width: int)
 
 
 def _finished(tensor: Any) -> Tensor:
-    """A plain tensor, waited for if a collective is still at work on it."""
+    """Return a plain tensor, waited for if a collective is still at work on it."""
     wait = getattr(tensor, "wait", None)
     return tensor if wait is None else wait()  # type: ignore[no-any-return]
 

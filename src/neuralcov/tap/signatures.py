@@ -33,7 +33,7 @@ class Form:
     mappings: bool = False
 
     def takes(self, keyword: str) -> bool:
-        """Whether an argument can be given by this keyword."""
+        """Return whether an argument can be given by this keyword."""
         return self.any_keyword or keyword in self.keywords
 
     def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class Form:
 
 
 def form_of(module: nn.Module) -> Form:
-    """What a module can be called with; scripted modules tell by their schema.
+    """Return what a module can be called with; scripted modules tell by their schema.
 
     >>> form_of(nn.Linear(1, 1)).positional, form_of(nn.Bilinear(1, 1, 1)).required
     (('input',), 2)

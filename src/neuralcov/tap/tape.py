@@ -18,10 +18,11 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from neuralcov.core.trees import tensors
 from neuralcov.tap.layers import named_layers
 
 # What may be folded into a layer: outputs are multiplied by a scale and shifted, feature by feature.
-Affine = tuple[Tensor, Tensor]
+ScaleShift = tuple[Tensor, Tensor]
 
 
 @dataclass(eq=False)
@@ -31,12 +32,12 @@ class Spot:
     Relevance that came through a batch norm stands beside the scale and shift to fold into the layer here.
     """
 
-    step: Step
+    step: Operation
     shape: torch.Size
     device: torch.device
-    arrived: list[tuple[Tensor, Affine | None]] = field(default_factory=list)
+    arrived: list[tuple[Tensor, ScaleShift | None]] = field(default_factory=list)
 
-    def receive(self, relevance: Tensor, affine: Affine | None = None) -> None:
+    def receive(self, relevance: Tensor, affine: ScaleShift | None = None) -> None:
         """Take relevance in; what came through no batch norm adds up."""
         for index, (part, other) in enumerate(self.arrived):
             if affine is None and other is None:
@@ -45,7 +46,7 @@ class Spot:
         self.arrived.append((relevance, affine))
 
     def relevance(self) -> Tensor | None:
-        """All relevance that has arrived, or ``None`` if none has."""
+        """Return all relevance that has arrived, or ``None`` if none has."""
         total = None
         for part, _ in self.arrived:
             total = part if total is None else total + part
@@ -61,7 +62,7 @@ class Held:
 
 
 @dataclass(eq=False)
-class Step:
+class Operation:
     """One call of a torch function. ``args`` and ``kwargs`` have :class:`Held` in place of tensors on the tape."""
 
     name: str
@@ -74,7 +75,7 @@ class Step:
     outputs: list[Spot] = field(default_factory=list)
 
     def argument(self, position: int, name: str) -> Any:
-        """An argument, however it was passed; ``None`` if it was not."""
+        """Return an argument, however it was passed; ``None`` if it was not."""
         return self.args[position] if len(self.args) > position else self.kwargs.get(name)
 
     def forget(self) -> None:
@@ -98,7 +99,7 @@ class Tape(TorchFunctionMode):
         self, model: nn.Module, *, weighted: Collection[str], valueless: Collection[str], constant: Collection[str]
     ) -> None:
         super().__init__()
-        self.steps: list[Step] = []
+        self.steps: list[Operation] = []
         self.layers: dict[str, Spot] = {}
         self._names = {module: name for name, module in named_layers(model).items()}
         self._weighted, self._valueless, self._constant = weighted, valueless, constant
@@ -112,7 +113,7 @@ class Tape(TorchFunctionMode):
     ) -> Any:
         """Run ``func``, and keep the step if it works on something that is on the tape."""
         kwargs = kwargs or {}
-        given = list(_tensors((args, kwargs)))
+        given = list(tensors((args, kwargs)))
         if self._paused or not any(tensor in self._spots for tensor in given):
             return func(*args, **kwargs)
         name, overwrites = _plain_name(func, args, kwargs)
@@ -132,11 +133,11 @@ class Tape(TorchFunctionMode):
     def mark(self, layer: str, output: Tensor, *, weighted: bool) -> None:
         """Note that ``output``, as it is now, is what a chosen layer gave, and whether that multiplies by weights."""
         if output not in self._spots:
-            self._add(Step("layer", _not_followed, (), {}, (), weighted), [output])
+            self._add(Operation("layer", _not_followed, (), {}, (), weighted), [output])
         self.layers[layer] = self._spots[output]
 
     def spot(self, tensor: Tensor) -> Spot | None:
-        """Where a tensor stands on the tape, if it does."""
+        """Return where a tensor stands on the tape, if it does."""
         found: Spot | None = self._spots.get(tensor)
         return found
 
@@ -149,14 +150,14 @@ class Tape(TorchFunctionMode):
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Within, nothing is kept: for what is done to a layer's output that is not the model's doing."""
+        """Keep nothing within: what is done to a layer's output there is not the model's doing."""
         self._paused = True
         try:
             yield
         finally:
             self._paused = False
 
-    def _step(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Step:
+    def _step(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Operation:
         inputs: list[Held] = []
 
         def hold(tensor: Tensor) -> Any:
@@ -175,22 +176,22 @@ class Tape(TorchFunctionMode):
         # A function that works in place is replayed by its namesake that does not.
         function = getattr(Tensor, name) if func.__name__ == f"{name}_" else func
         weighted = name in self._weighted
-        return Step(name, function, kept_args, kept_kwargs, tuple(inputs), weighted, self._running_module())
+        return Operation(name, function, kept_args, kept_kwargs, tuple(inputs), weighted, self._running_module())
 
-    def _add(self, step: Step, made: list[Tensor]) -> None:
+    def _add(self, step: Operation, made: list[Tensor]) -> None:
         for tensor in made:
             self._spots[tensor] = spot = Spot(step, tensor.shape, tensor.device)
             step.outputs.append(spot)
         self.steps.append(step)
 
     def _copy_what_is_held(self, tensor: Tensor) -> None:
-        """A tensor may be about to be overwritten: keep the value that steps on the tape need of it."""
+        """Keep the value of a tensor that may be about to be overwritten and that steps on the tape need."""
         for held in self._held.pop(_storage(tensor), ()):
             assert held.value is not None
             held.value = held.value.clone()
 
     def _running_module(self) -> str:
-        """The innermost module of the model that is running, as a person would look for it."""
+        """Return the innermost module of the model that is running, as a person would look for it."""
         frame = sys._getframe()
         while frame.f_back is not None:
             frame = frame.f_back
@@ -201,7 +202,7 @@ class Tape(TorchFunctionMode):
 
 
 def swap(tree: Any, kind: type | tuple[type, ...], change: Callable[[Any], Any]) -> Any:
-    """The same structure with ``change`` applied to every part of a ``kind``."""
+    """Return the same structure with ``change`` applied to every part of a ``kind``."""
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, Mapping):
@@ -212,22 +213,12 @@ def swap(tree: Any, kind: type | tuple[type, ...], change: Callable[[Any], Any])
     return tree
 
 
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for part in tree:
-            yield from _tensors(part)
-    elif isinstance(tree, Mapping):
-        yield from _tensors(tuple(tree.values()))
-
-
 def _floats(tree: Any) -> list[Tensor]:
-    return [tensor for tensor in _tensors(tree) if tensor.is_floating_point()]
+    return [tensor for tensor in tensors(tree) if tensor.is_floating_point()]
 
 
 def _plain_name(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, bool]:
-    """A function's name without the mark of working in place, and whether it may overwrite what it is given."""
+    """Return a function's name without the mark of working in place, and whether it may overwrite what it is given."""
     name = getattr(func, "__name__", str(func))
     if name == "__get__":
         # A property, such as x.mT; its own name is what tells.

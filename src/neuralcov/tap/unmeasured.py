@@ -54,7 +54,7 @@ def unmeasured(model: nn.Module, measured: Iterable[nn.Module], *, by_choice: bo
 
 
 def _parameters(model: nn.Module) -> Iterator[tuple[list[tuple[str, nn.Module]], int]]:
-    """Every parameter once: the names it has, each with the module that owns it there, and its size over all ranks."""
+    """Yield every parameter once: its names, each with the module that owns it there, and its size over all ranks."""
     places: dict[int, list[tuple[str, nn.Module]]] = {}
     sizes: dict[int, int] = {}
     for prefix, module in named_layers(model).items():
@@ -72,7 +72,7 @@ def _within(modules: Iterable[nn.Module]) -> set[nn.Module]:
 
 
 def _output_embeddings(model: nn.Module) -> set[nn.Module]:
-    """What Hugging Face models turn features into tokens with: an embedding, read the other way round."""
+    """Return what Hugging Face models turn features into tokens with: an embedding, read the other way round."""
     find = getattr(model, "get_output_embeddings", None)
     try:
         found = find() if callable(find) else None
@@ -82,7 +82,7 @@ def _output_embeddings(model: nn.Module) -> set[nn.Module]:
 
 
 def _is_minor(name: str, owner: nn.Module) -> bool:
-    """Whether a parameter is a norm's or, by its name, an embedding such as ``pos_embed``."""
+    """Return whether a parameter is a norm's or, by its name, an embedding such as ``pos_embed``."""
     if isinstance(owner, _NORMS) or _NAMED_NORM.search(type(owner).__name__):
         return True
     return "embed" in name.rpartition(".")[2].lower()

@@ -265,7 +265,7 @@ def test_a_covariance_that_cannot_be_factorised_is_an_error():
 def test_a_state_that_cannot_be_factorised_is_an_error():
     training = suite(1, 50)
     coverage = covered(nc.LVC(), suite(2, 20), training)
-    coverage._ledger.states[0].folds[0][1].scatter[0, 0, 0] = torch.nan
+    coverage.states[0].folds[0][1].scatter[0, 0, 0] = torch.nan
     with pytest.raises(
         nc.NeuralcovError, match="LVC has no value: the covariance of the inputs cannot be factorised in b"
     ):

@@ -148,7 +148,7 @@ def test_jackknife_corrects_small_suites_and_gives_a_standard_error():
         tests = {"a": np.random.default_rng(seed).standard_normal((size, width)).astype(np.float32)}
         coverage = covered(nc.LVC(groups=10), tests, training)
         plain.append(value_of(nc.LVC(), tests, training))
-        corrected.append(coverage._ledger.values()["LVC(groups=10)"])
+        corrected.append(coverage.values(warn=False)["LVC(groups=10)"])
         errors.append(coverage.details()["LVC(groups=10)"]["standard error"])
     assert abs(np.mean(corrected) - truth) < 0.25 * abs(np.mean(plain) - truth)
     assert np.mean(errors) == pytest.approx(np.std(corrected, ddof=1), rel=0.6)
@@ -228,7 +228,7 @@ def test_folds_follow_the_inputs_not_the_first_layer():
     coverage = nc.Coverage.of_layers({"embedding": 4, "fc": 20}, [nc.LVC(groups=10)])
     coverage.calibrate(activations=training)
     coverage.update(activations=nc.Activations({n: torch.from_numpy(rows) for n, rows in tests.items()}, keys=keys))
-    counts = [int(fold[0].count[0]) for fold in coverage._ledger.states[0].folds]
+    counts = [int(fold[0].count[0]) for fold in coverage.states[0].folds]
     expected = keys[:, 0].numpy().view(np.uint64) % np.uint64(10)
     assert counts == np.bincount(expected.astype(int), minlength=10).tolist()
 

@@ -137,7 +137,7 @@ def measured(criterion, training, tests, batch=None):
 
 def unused(coverage):
     """The value, whatever there is to warn of."""
-    return next(iter(coverage._ledger.values().values()))
+    return next(iter(coverage.values(warn=False).values()))
 
 
 SETTINGS = [
@@ -180,7 +180,7 @@ def test_few_training_inputs(mode, size):
     expected.observe(tests)
     coverage = measured(nc.NPC(buckets=10, mode=mode), training, tests)
     assert unused(coverage) == pytest.approx(expected.value, rel=1e-12)
-    counts = coverage._ledger.states[0].counts.tolist()
+    counts = coverage.states[0].counts.tolist()
     outside = sum(int(c) not in expected.abstract for c in tests.predictions)
     assert counts == [20 - outside, 0, outside]
 

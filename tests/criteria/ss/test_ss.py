@@ -8,10 +8,9 @@ from hypothesis import strategies as st
 
 import neuralcov as nc
 from neuralcov.core import memory as sizes
-from neuralcov.criteria import distinct as keys
-from neuralcov.criteria import ss
-from neuralcov.criteria.ss import signs
+from neuralcov.criteria.ss import signs, ss
 from neuralcov.criteria.ss.admission import SignQueue
+from neuralcov.kernels import hashing as keys
 from tests.support import FLAVOURS, covered, layer_values, suite, value_of
 
 NARROW = {"a": 3, "b": 4, "c": 1, "d": 2}
@@ -206,7 +205,7 @@ def test_what_looks_like_a_neighbour_by_its_first_word_is_none(seen):
 
 def test_state_is_bit_packed():
     tests = suite(1, 100, widths={"a": 256, "b": 256})
-    state = covered(nc.SS(), tests)._ledger.states[0]
+    state = covered(nc.SS(), tests).states[0]
     pairs = state.pairs[0]
     assert pairs.every.numel() * 64 == 100 * 256
     assert pairs.shown.numel() * 64 == 256 * 256

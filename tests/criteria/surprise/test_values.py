@@ -60,7 +60,7 @@ def ready(criterion):
     training, classes = traces(1, 90)
     coverage = nc.Coverage.of_layers({"a": 6}, [criterion])
     coverage.calibrate(activations={"a": training}, predictions=classes)
-    return coverage._ledger.criteria[0]
+    return coverage.criteria[0]
 
 
 def offered():

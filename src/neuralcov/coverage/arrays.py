@@ -1,0 +1,99 @@
+"""Activations from arrays of any library, for people without a PyTorch model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralcov.core.activations import Activations, home_of
+from neuralcov.core.errors import InputError
+from neuralcov.core.guards import with_ordinary_tensors
+from neuralcov.core.layout import Layout
+
+
+def as_activations(
+    source: Mapping[str, Any] | Activations,
+    labels: Any = None,
+    predictions: Any = None,
+    device: torch.device | str | None = None,
+) -> Activations:
+    """Make one batch of ``{layer: (batch, neurons)}``: tensors, NumPy arrays or anything NumPy can read.
+
+    Args:
+        source: the layers' outputs, or activations, which pass through.
+        labels: one integer per input.
+        predictions: one integer per input.
+        device: where to put arrays that are not tensors.
+    """
+    if isinstance(source, Activations):
+        batch = source
+    elif isinstance(source, Mapping):
+        if not source:
+            raise InputError("activations={}: expected at least one layer")
+        batch = Activations({str(name): _as_outputs(name, outputs, device) for name, outputs in source.items()})
+    else:
+        raise InputError(
+            f"activations of type {type(source).__name__}: expected a mapping of layer to (batch, neurons)"
+        )
+    batch = replace(
+        batch,
+        labels=batch.labels if labels is None else _as_classes("labels", labels, batch),
+        predictions=batch.predictions if predictions is None else _as_classes("predictions", predictions, batch),
+    )
+    return with_ordinary_tensors(batch)
+
+
+def arranged(batch: Activations, layout: Layout) -> Activations:
+    """Put the layers of a batch into the order of ``layout``; refuse a batch that does not fit."""
+    sizes = {name: outputs.shape[0] for name, outputs in batch.layers.items()}
+    if len(set(sizes.values())) > 1:
+        raise InputError(f"layers of different batch sizes: {sizes}; expected one row per input in every layer")
+    widths = {name: outputs.shape[1] for name, outputs in batch.layers.items()}
+    if widths.keys() == layout.widths.keys():
+        widths = {name: widths[name] for name in layout.widths}
+    layout.require_same(Layout(widths, batch.device), "the batch")
+    _check_relevance(batch)
+    if list(batch.layers) == list(layout):
+        return batch
+    return replace(batch, layers={name: batch.layers[name] for name in layout})
+
+
+def _check_relevance(batch: Activations) -> None:
+    for name, outputs in batch.layers.items() if batch.relevance is not None else ():
+        assert batch.relevance is not None
+        if name not in batch.relevance:
+            raise InputError(f"the relevance lacks layer {name!r}: expected one number for every activation")
+        if batch.relevance[name].shape != outputs.shape:
+            raise InputError(
+                f"relevance of layer {name!r} has shape {tuple(batch.relevance[name].shape)}: "
+                f"expected {tuple(outputs.shape)}, one number for every activation"
+            )
+
+
+def _as_outputs(name: str, outputs: Any, device: torch.device | str | None) -> Tensor:
+    tensor = outputs if isinstance(outputs, Tensor) else torch.from_numpy(np.array(outputs))
+    if tensor.dim() != 2 or tensor.is_complex():
+        raise InputError(
+            f"activations of layer {name!r} have type {tensor.dtype} and shape {tuple(tensor.shape)}: "
+            "expected (batch, neurons)"
+        )
+    dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    home = home_of(tensor.device if device is None else torch.device(device))
+    return tensor.detach().to(home, dtype)
+
+
+def _as_classes(what: str, classes: Any, batch: Activations) -> Tensor:
+    tensor = classes if isinstance(classes, Tensor) else torch.from_numpy(np.asarray(classes))
+    if not tensor.numel():
+        tensor = tensor.long()  # an empty list has no type of its own
+    if tensor.shape != (batch.size,) or tensor.is_floating_point() or tensor.is_complex():
+        raise InputError(
+            f"{what} of type {tensor.dtype} and shape {tuple(tensor.shape)}: "
+            f"expected {batch.size} integers, one per input"
+        )
+    return tensor.detach().to(batch.device, torch.int64)

@@ -1,0 +1,227 @@
+"""What a coverage has collected: values and findings to read, states to keep, merge and save."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import nn
+
+from neuralcov.core.findings import Finding, LayerRow, Unmeasured
+from neuralcov.core.layout import Layout
+from neuralcov.coverage import calibrating, merging, saving
+from neuralcov.coverage.collection import AnyCriterion, States
+from neuralcov.coverage.measurement import Measurement
+from neuralcov.coverage.merging import Snapshot
+from neuralcov.coverage.store import AnyPath
+from neuralcov.results import Results
+
+
+class CoverageData:
+    """What was measured so far. :class:`~neuralcov.coverage.coverage.Coverage` adds the ways to measure more.
+
+    Args:
+        measurement: what it is made of.
+    """
+
+    def __init__(self, measurement: Measurement) -> None:
+        self._measurement = measurement
+
+    def __repr__(self) -> str:
+        layout = self.layout
+        where = "no batch yet" if layout is None else f"{len(layout)} layers, {layout.neurons} neurons"
+        return f"{type(self).__name__}([{', '.join(criterion.name for criterion in self.criteria)}], {where})"
+
+    @property
+    def criteria(self) -> tuple[AnyCriterion, ...]:
+        """The criteria, with what calibration taught them."""
+        return self._measurement.collection.criteria
+
+    @property
+    def model(self) -> nn.Module | None:
+        """The model, or ``None`` where somebody else computes the activations."""
+        return self._measurement.provenance.model
+
+    @property
+    def layout(self) -> Layout | None:
+        """The layers, once the first batch has shown them."""
+        return self._measurement.collection.layout
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs were observed, those left out included."""
+        return self._measurement.collection.inputs
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs go: where the model is, or without one where statistics live."""
+        return self._measurement.device
+
+    @property
+    def states(self) -> States:
+        """One state per criterion, to be read at once: the next update may overwrite it. Keep a :meth:`snapshot`."""
+        return self._measurement.collection.states
+
+    def fork(self) -> Self:
+        """Copy this coverage: the same model, options, calibration and state, and from here on independent."""
+        twin = type(self).__new__(type(self))
+        # All attributes first, so that options which come to be later are kept too; then what must not be shared.
+        vars(twin).update(vars(self))
+        twin._measurement = self._measurement.fork()
+        return twin
+
+    def __copy__(self) -> Self:
+        return self.fork()
+
+    def __add__(self, other: CoverageData | int) -> Self:
+        """Return a new coverage of both, so that ``sum(coverages)`` works."""
+        total = self.fork()
+        if isinstance(other, CoverageData):
+            total.merge(other)
+        elif other != 0:
+            return NotImplemented
+        return total
+
+    __radd__ = __add__
+
+    # Results
+
+    def values(self, *, warn: bool = True) -> dict[str, float]:
+        """Return the value of every criterion, in the order given.
+
+        Args:
+            warn: whether to warn of :meth:`findings` that were not told yet.
+        """
+        if warn:
+            self._measurement.warn()
+        return self._measurement.collection.values()
+
+    def details(self) -> dict[str, dict[str, float]]:
+        """Return figures that belong beside the values, such as a standard error, by criterion."""
+        return self._measurement.collection.details()
+
+    def by_layer(self) -> tuple[LayerRow, ...]:
+        """Return one row per layer, with ``layer``, ``neurons`` and ``values``."""
+        return self._measurement.collection.by_layer()
+
+    def findings(self) -> tuple[Finding, ...]:
+        """List what was left out of the measurement, and what to bear in mind when reading it."""
+        return self._measurement.findings()
+
+    def results(
+        self,
+        *,
+        model: str = "",
+        suite: str = "",
+        inputs: int | None = None,
+        before: Mapping[str, float] | None = None,
+        weights: str | None = None,
+        notes: Sequence[str] = (),
+    ) -> Results:
+        """Return all that reports render, as plain data.
+
+        Args:
+            model: what to call the model.
+            suite: what to call the inputs.
+            inputs: how many inputs the suite has; by default all that were observed.
+            before: values that the suite was added to.
+            weights: where the model's weights come from.
+            notes: sentences to show beside the results.
+        """
+        return Results(
+            model=model,
+            suite=suite,
+            inputs=self.inputs if inputs is None else inputs,
+            values=self.values(),
+            details=self.details(),
+            layers=self.by_layer(),
+            findings=tuple(str(finding) for finding in self.findings()),
+            calibration=self.calibration_ids(),
+            before=before,
+            weights=weights,
+            notes=tuple(notes),
+            unmeasured=self.unmeasured(),
+        )
+
+    def unmeasured(self) -> Unmeasured | None:
+        """Return the share of the model's parameters that belong to no measured layer; ``None`` without a model."""
+        return self._measurement.unmeasured()
+
+    def provenance(self) -> dict[str, Any]:
+        """Return where the measurement comes from: model, calibration, preprocessing, versions, device."""
+        return self._measurement.describe()
+
+    # States
+
+    def snapshot(self) -> Snapshot:
+        """Return the present state, to go back to with :meth:`restore`."""
+        return merging.take_snapshot(self._measurement)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a snapshot of this coverage or one like it."""
+        merging.restore(self._measurement, snapshot)
+
+    def reset(self) -> None:
+        """Empty the coverage and keep the calibration."""
+        with self._measurement.collection.turn:
+            self._measurement.clear()
+        self._measurement.warned.clear()
+
+    def merge(self, other: CoverageData, *, overlap: str = "refuse") -> None:
+        """Take in what another coverage of the same model, criteria and calibration has seen.
+
+        Args:
+            other: the other coverage, which stays as it is.
+            overlap: what to do if more than one per cent of the smaller suite's inputs are in both and a criterion
+                takes part to which duplicates matter: ``"refuse"`` or ``"allow"``. A run that is in both, such as a
+                file loaded twice, is refused in any case.
+        """
+        merging.merge(self._measurement, other._measurement, overlap)
+
+    def has_runs_of(self, other: CoverageData) -> bool:
+        """Return whether every run of another coverage is in this one, so that there is nothing to merge."""
+        theirs = other._measurement.seen
+        return bool(theirs.runs) and len(self._measurement.seen.common_runs(theirs)) == len(theirs.runs)
+
+    def save(self, path: AnyPath, *, end_run: bool = True) -> None:
+        """Write the states, and what calibration learnt short of traces, to one file.
+
+        Args:
+            path: where to; the file is complete there or as it was before.
+            end_run: whether inputs to come are another run than those up to now, so that this file and a later one
+                are known to have these in common.
+        """
+        saving.require_layers(self._measurement, path)
+        self._measurement.warn()
+        saving.save(self._measurement, path, end_run=end_run)
+
+    def to_bytes(self) -> bytes:
+        """Return what :meth:`save` would write, to be sent elsewhere."""
+        return saving.to_bytes(self._measurement)
+
+    def load_state(self, path: AnyPath, *, same_run: bool = False) -> None:
+        """Replace the state of this coverage by that of a file of the same model, criteria and calibration.
+
+        Args:
+            path: what :meth:`save` wrote.
+            same_run: whether inputs to come belong to the file's last run, which was interrupted.
+        """
+        saving.load_state(self._measurement, path, same_run=same_run)
+
+    def save_calibration(self, path: AnyPath) -> None:
+        """Write what calibration learnt, traces included, to one file that ``calibrate`` reads."""
+        calibrating.save_calibration(self._measurement, path)
+
+    def calibration_ids(self) -> dict[str, str | None]:
+        """Return, by criterion, the SHA-256 of what it learnt; ``None`` for one that learnt nothing."""
+        return self._measurement.learnt_ids()
+
+    def has_calibration(self, name: str, identity: str | None) -> bool:
+        """Return whether what a criterion learnt is known by this id, today or in files of schema 1.
+
+        Args:
+            name: of the criterion.
+            identity: as :meth:`calibration_ids` or a file gives it.
+        """
+        return self._measurement.has_learnt(name, identity)

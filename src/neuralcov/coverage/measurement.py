@@ -1,0 +1,178 @@
+"""All that one coverage is made of: criteria with their states, the tap, what calibration learnt, where both come from.
+
+:class:`~neuralcov.coverage.coverage.Coverage` holds one measurement. The files beside this one work on it: they read
+batches for it, calibrate it, keep, merge and save it.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from neuralcov.core.errors import CoverageWarning
+from neuralcov.core.findings import Finding, Unmeasured
+from neuralcov.core.layout import Layout
+from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
+from neuralcov.coverage.provenance import Origin, Provenance
+from neuralcov.coverage.seen import SeenInputs
+from neuralcov.statistics.calibration import Reference
+from neuralcov.tap import Tap
+
+# In place of a criterion's name, in findings about layers that were left out.
+_LAYERS = "layers"
+
+OldIdentity = Callable[[frozenset[str]], str]
+
+
+class Learnt:
+    """What calibration taught the criteria of one coverage, and the ids that files know it by.
+
+    Args:
+        reference: what was learnt, ``None`` before calibration and where a state was loaded without it.
+        old_identity: how files of schema 1 name it, where it comes from one.
+    """
+
+    def __init__(self, reference: Reference | None = None, old_identity: OldIdentity | None = None) -> None:
+        self.reference = reference
+        self._old_identity = old_identity
+        self._ids: dict[str, str | None] | None = None
+
+    @classmethod
+    def known_by(cls, ids: Mapping[str, str | None]) -> Learnt:
+        """Return what was learnt elsewhere and is known here by its ids alone."""
+        learnt = cls()
+        learnt._ids = dict(ids)
+        return learnt
+
+    def ids(self, criteria: Sequence[AnyCriterion]) -> dict[str, str | None]:
+        """Return, by criterion, the SHA-256 of what it learnt; ``None`` for one that learnt nothing."""
+        if self._ids is None:
+            reference = self.reference
+            self._ids = {
+                criterion.name: reference.identity(criterion.learns) if reference and criterion.learns else None
+                for criterion in criteria
+            }
+        return dict(self._ids)
+
+    def schema_1_id(self, criterion: AnyCriterion) -> str | None:
+        """Return the id of a criterion's calibration as files of schema 1 have it."""
+        if self.reference is None or not criterion.learns:
+            return None
+        return (self._old_identity or self.reference.old_identity)(criterion.learns)
+
+
+class Measurement:
+    """All that one coverage is made of.
+
+    Args:
+        collection: criteria and their states.
+        tap: what runs the model, ``None`` where somebody else computes the activations.
+        preprocessing: what a user says was done to the inputs.
+    """
+
+    def __init__(self, collection: CriterionCollection, tap: Tap | None, preprocessing: Any = None) -> None:
+        self.collection = collection
+        self.tap = tap
+        self.provenance = Provenance(None if tap is None else tap.model, preprocessing)
+        self.learnt = Learnt()
+        self.loaded_rows: Mapping[str, Any] | None = None
+        """The order of every layer's rows that a file told, where there is no model."""
+        self.warned: set[str] = set()
+        """The warnings that were given already."""
+        self._unmeasured: tuple[Layout | None, Unmeasured] | None = None
+
+    def fork(self) -> Measurement:
+        """Copy this measurement; from here on both are independent."""
+        twin = copy.copy(self)
+        twin.collection = self.collection.fork()
+        twin.tap = None if self.tap is None else self.tap.fork()
+        twin.provenance = self.provenance.copy()
+        twin.warned = set(self.warned)
+        return twin
+
+    def clear(self) -> None:
+        """Drop all that was observed and keep what was learnt."""
+        self.collection.adopt(None)
+        self.collection.definitions = self.collection.own_definitions()
+        self.collection.seen = self.seen.emptied()
+        self.provenance.states = Origin()
+
+    @property
+    def seen(self) -> SeenInputs:
+        """Which inputs were observed."""
+        assert self.collection.seen is not None
+        return self.collection.seen
+
+    @property
+    def device(self) -> torch.device:
+        """Where inputs go: where the model is, or without one where statistics live."""
+        if self.tap is not None:
+            return self.tap.device
+        return torch.device("cpu") if self.collection.layout is None else self.collection.layout.device
+
+    @property
+    def rows(self) -> Mapping[str, Any] | None:
+        """The order of every layer's rows, as files keep it."""
+        return self.loaded_rows if self.tap is None else self.tap.known_rows.to_json()
+
+    def learnt_ids(self) -> dict[str, str | None]:
+        """Return, by criterion, the id of what it learnt."""
+        return self.learnt.ids(self.collection.criteria)
+
+    def has_learnt(self, name: str, identity: str | None, other: Measurement | None = None) -> bool:
+        """Return whether what a criterion learnt is known by this id, today or in files of schema 1."""
+        ours = self.learnt_ids()[name]
+        if ours == identity or ours is None or identity is None:
+            return ours == identity
+        criterion = self.collection.criteria[self.collection.names.index(name)]
+        if identity == self.learnt.schema_1_id(criterion):
+            return True
+        return other is not None and ours == other.learnt.schema_1_id(criterion)
+
+    def describe(self) -> dict[str, Any]:
+        """Return where the measurement comes from, as files keep it."""
+        return self.provenance.describe(self.device, empty=self.collection.empty)
+
+    def unmeasured(self) -> Unmeasured | None:
+        """Return the share of the model's parameters that belong to no measured layer; ``None`` without a model."""
+        if self.tap is None:
+            return None
+        layout = self.collection.layout
+        if self._unmeasured is None or self._unmeasured[0] is not layout:
+            self._unmeasured = (layout, self.tap.unmeasured(layout))
+        return self._unmeasured[1]
+
+    def findings(self) -> tuple[Finding, ...]:
+        """List what was left out of the measurement, and what to bear in mind when reading it."""
+        found = []
+        left_out = 0 if self.learnt.reference is None else self.learnt.reference.left_out
+        unread = "" if self.tap is None else self.tap.known_rows.sentence
+        if unread:
+            found.append(Finding(_LAYERS, unread))
+        if left_out:
+            said = f"{left_out} training inputs with NaN or infinite outputs were left out"
+            found.append(Finding("calibration", said, left_out))
+        if self.seen.shared:
+            twice = f"{self.seen.shared} inputs (an estimate) were in more than one of the suites merged"
+            found.append(Finding("inputs", twice, self.seen.shared))
+        unmeasured = None if self.collection.layout is None else self.unmeasured()
+        if unmeasured is not None and unmeasured.noteworthy:
+            found.append(Finding(_LAYERS, str(unmeasured)))
+        of_tap = () if self.tap is None else self.tap.findings()
+        return (*found, *of_tap, *self.collection.findings())
+
+    def warn(self, *, of_outputs: bool = False) -> None:
+        """Warn of every finding once; of what outputs look like only once a whole data set was seen."""
+        of_tap = self.tap.output_findings() if of_outputs and self.tap is not None else ()
+        said = "" if self.tap is None else self.tap.known_rows.sentence
+        for finding in (*of_tap, *self.findings()):
+            if finding.sentence == said:
+                continue  # when it was found
+            key = f"{finding.criterion}: {finding.sentence.lstrip('0123456789')}"
+            if key not in self.warned:
+                self.warned.add(key)
+                warnings.warn(str(finding), CoverageWarning, stacklevel=3)

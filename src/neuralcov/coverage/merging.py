@@ -1,0 +1,105 @@
+"""States taken over from elsewhere: a snapshot to go back to, another coverage to merge in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from neuralcov.core.errors import InputError
+from neuralcov.core.layout import Layout
+from neuralcov.coverage.belonging import (
+    require_other_inputs,
+    require_same_criteria,
+    require_same_definitions,
+    require_same_model,
+)
+from neuralcov.coverage.collection import SharedStates
+from neuralcov.coverage.measurement import Measurement
+from neuralcov.coverage.provenance import Origin, Weights, model_id, require_same_preprocessing
+from neuralcov.coverage.seen import SeenInputs
+from neuralcov.tap.known_rows import require_same_rows
+
+
+@dataclass(frozen=True, eq=False)
+class Snapshot:
+    """The states of a coverage at one moment, to go back to."""
+
+    names: tuple[str, ...]
+    identities: Mapping[str, str | None]
+    layout: Layout | None
+    states: SharedStates | None
+    definitions: Mapping[str, int]
+    seen: SeenInputs
+    origin: Origin
+    model: nn.Module | None
+    preprocessing: Any
+
+
+def take_snapshot(ours: Measurement) -> Snapshot:
+    """Return the present states; nothing overwrites them from here on."""
+    collection = ours.collection
+    with collection.turn:
+        return Snapshot(
+            collection.names,
+            ours.learnt_ids(),
+            collection.layout,
+            collection.share(),
+            dict(collection.definitions),
+            ours.seen.copy(),
+            ours.provenance.states,
+            ours.provenance.model,
+            ours.provenance.preprocessing,
+        )
+
+
+def restore(ours: Measurement, snapshot: Snapshot) -> None:
+    """Go back to a snapshot, or refuse one of another model, calibration or the like."""
+    if not isinstance(snapshot, Snapshot):
+        raise InputError(f"a {type(snapshot).__name__} is no snapshot: expected what snapshot() gave")
+    collection, provenance = ours.collection, ours.provenance
+    require_same_criteria(ours, snapshot.names, snapshot.identities, "the snapshot")
+    if collection.layout is not None and snapshot.layout is not None:
+        collection.layout.require_same(snapshot.layout, "the snapshot")
+    if snapshot.states is not None:
+        if not collection.empty:
+            require_same_definitions(ours, snapshot.definitions, "the snapshot")
+        if snapshot.model is not provenance.model:
+            theirs = snapshot.origin.id or (None if snapshot.model is None else model_id(snapshot.model))
+            require_same_model(ours, theirs, "the snapshot")
+        require_same_preprocessing(provenance.preprocessing, snapshot.preprocessing)
+    with collection.turn:
+        collection.adopt(snapshot.states)
+        collection.definitions = dict(snapshot.definitions)
+        collection.seen = snapshot.seen.copy()
+        provenance.states = snapshot.origin
+
+
+def merge(ours: Measurement, other: Measurement, overlap: str) -> None:
+    """Take in what another has observed, or refuse what does not belong together."""
+    if overlap not in ("refuse", "allow"):
+        raise InputError(f"overlap={overlap!r}: expected 'refuse' or 'allow'")
+    collection, theirs = ours.collection, other.collection
+    require_same_criteria(ours, theirs.names, other.learnt_ids(), "the other coverage", other)
+    if theirs.layout is None or theirs.empty:
+        return
+    if collection.layout is not None:
+        collection.layout.require_same(theirs.layout, "the other coverage")
+    first = collection.empty
+    if not first:
+        require_same_definitions(ours, theirs.definitions, "the other")
+    model, preprocessing = other.provenance.measured_on(empty=False), other.provenance.preprocessing
+    if not (first and ours.tap is None):
+        require_same_model(ours, None if model is None else str(model["id"]), "the other")
+        require_same_preprocessing(ours.provenance.preprocessing, preprocessing)
+    require_same_rows(ours.rows, other.rows, "the other coverage")
+    require_other_inputs(ours, other.seen, overlap)
+    collection.merge(theirs)
+    ours.seen.merge(other.seen)
+    if first:
+        ours.provenance.preprocessing = preprocessing
+        weights = None if ours.provenance.model is None else Weights(ours.provenance.model)
+        ours.provenance.states = Origin(model=model, weights=weights, known=model is not None)
+    ours.provenance.merged(other.provenance)

@@ -1,0 +1,125 @@
+"""A coverage written to a file or to bytes, and states taken over from one."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+import torch
+
+from neuralcov.core.activations import home_of
+from neuralcov.core.errors import MismatchError, StateFileError
+from neuralcov.coverage.belonging import require_same_criteria
+from neuralcov.coverage.collection import AnyCriterion
+from neuralcov.coverage.measurement import Learnt, Measurement
+from neuralcov.coverage.ownership import Shared
+from neuralcov.coverage.provenance import model_id, require_same_preprocessing, short
+from neuralcov.coverage.seen import KeyRule
+from neuralcov.coverage.store import AnyPath, StoredCoverage, load_coverage, save_coverage, write_coverage
+
+
+def save(ours: Measurement, path: AnyPath, *, end_run: bool) -> None:
+    """Write a state file."""
+    if end_run:
+        ours.seen.end_run()
+    with ours.collection.turn:
+        save_coverage(path, _content(ours))
+
+
+def to_bytes(ours: Measurement) -> bytes:
+    """Return what a state file would hold."""
+    require_layers(ours)
+    ours.seen.end_run()
+    file = io.BytesIO()
+    with ours.collection.turn:
+        write_coverage(file, _content(ours))
+    return file.getvalue()
+
+
+def require_layers(ours: Measurement, path: AnyPath | None = None) -> None:
+    """Refuse to write a coverage that has not seen its layers yet."""
+    if ours.collection.layout is None:
+        where = "" if path is None else f"{path}: "
+        raise StateFileError(f"{where}nothing to save, no batch was observed yet")
+
+
+def _content(ours: Measurement) -> StoredCoverage:
+    """Gather what a file holds."""
+    collection = ours.collection
+    assert collection.layout is not None
+    if not collection.empty and ours.tap is not None:
+        ours.provenance.watch(empty=False, whole=True)
+    return StoredCoverage(
+        layout=collection.layout,
+        modules=None if ours.tap is None else tuple(ours.tap.chosen),
+        criteria=collection.criteria,
+        states=collection.states,
+        identities=ours.learnt_ids(),
+        definitions=collection.definitions,
+        seen=ours.seen,
+        provenance=ours.describe(),
+        rows=ours.rows,
+    )
+
+
+def read(
+    source: AnyPath | bytes,
+    name: str,
+    device: torch.device,
+    rule: KeyRule,
+    criteria: Sequence[AnyCriterion] | None,
+) -> StoredCoverage:
+    """Read a state file or the bytes of one; refuse other criteria than those expected, if any are."""
+    content = load_coverage(source, home_of(device), rule)
+    if criteria is not None and [c.name for c in criteria] != [c.name for c in content.criteria]:
+        held, wanted = (", ".join(c.name for c in some) for some in (content.criteria, criteria))
+        raise MismatchError(f"{name} holds {held}, expected {wanted}")
+    return content
+
+
+def start_from(ours: Measurement, content: StoredCoverage, name: str) -> None:
+    """Let a new coverage go on from the states of a file."""
+    ours.learnt = Learnt.known_by(content.identities)
+    _take_states(ours, content, name)
+
+
+def load_state(ours: Measurement, path: AnyPath, *, same_run: bool) -> None:
+    """Replace the states by those of a file of the same model, criteria and calibration."""
+    layout = ours.collection.layout
+    content = load_coverage(path, home_of(ours.device) if layout is None else layout.device, ours.seen.rule)
+    require_same_criteria(ours, tuple(c.name for c in content.criteria), content.identities, str(path))
+    if layout is not None:
+        layout.require_same(content.layout, str(path))
+    _take_states(ours, content, str(path))
+    if same_run:
+        ours.seen.reopen_run()
+    ours.warned.clear()
+
+
+def _take_states(ours: Measurement, content: StoredCoverage, name: str) -> None:
+    """Go on from the states of a file, or refuse those of another model or preprocessing."""
+    told = content.provenance.get("model")
+    if ours.tap is not None:
+        content.layout.require_modules(ours.tap.widths(), name)
+        identity = None if told is None else model_id(ours.tap.model)
+        if told is not None and told["id"] != identity:
+            raise MismatchError(
+                f"{name} was measured on weights {short(told['id'])}, this model has {short(identity)}: load those "
+                "weights, or load it without a model"
+            )
+        ours.tap.expect(content.layout)
+        if content.rows is not None:
+            ours.tap.known_rows.expect(content.rows)
+    else:
+        ours.loaded_rows = content.rows
+    prepared = content.provenance.get("preprocessing")
+    if ours.provenance.preprocessing is None:
+        ours.provenance.preprocessing = prepared
+    elif "preprocessing" in content.provenance:
+        require_same_preprocessing(ours.provenance.preprocessing, prepared)
+    collection = ours.collection
+    collection.layout = content.layout
+    collection.adopt(tuple(Shared(state) for state in content.states))
+    collection.definitions = dict(content.definitions)
+    collection.seen = content.seen or ours.seen.unknown(collection.inputs)
+    ours.provenance.loaded(content.provenance, content.id)
