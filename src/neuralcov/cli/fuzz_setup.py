@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuralcov.core.criterion import criterion_from_text
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import NC
 from neuralcov.fuzz import Fuzzer, FuzzSettings, Mutation, Stylise, image_mutations, style_folder, text_mutations
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.sources.models import load_model
-from neuralcov.sources.names import split_call
+from neuralcov.sources.names import criterion_from_text, split_call
 from neuralcov.sources.samples import Samples
 from neuralcov.sources.whole import choose, load_samples
 
