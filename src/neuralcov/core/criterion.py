@@ -29,7 +29,8 @@ from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 
 if TYPE_CHECKING:
-    from neuralcov.statistics.calibration import Reference
+    from neuralcov.statistics.calibration import Calibration
+    from neuralcov.statistics.statistic import Statistic
 
 NEVER_FALLS = "never falls"
 ORDER_FREE = "order-free"
@@ -130,11 +131,8 @@ class Criterion(ABC, Generic[StateT]):
         return frozenset()
 
     @property
-    def learns(self) -> frozenset[str]:
-        """The accumulators calibration must fill.
-
-        ``ranges``, ``moments``, ``sample``, ``traces``, ``paths(alpha)``, ``folds(count)``.
-        """
+    def learns(self) -> frozenset[Statistic[Any]]:
+        """The statistics that calibration must gather, for example ``frozenset({Ranges()})``."""
         return frozenset()
 
     @property
@@ -152,9 +150,12 @@ class Criterion(ABC, Generic[StateT]):
         """Whether states keep their shape and ``observe`` never waits for the device, so that it can be recorded."""
         return False
 
-    def calibrate(self, reference: Reference) -> Self:
-        """A copy that has learnt from ``reference``, the training data in one pass."""
-        return self
+    def calibrate(self, calibration: Calibration) -> Self:
+        """Return a copy that has learnt; by default it keeps what its one statistic gathered."""
+        if not self.learns:
+            return self
+        (statistic,) = self.learns
+        return replace(self, fitted=calibration[statistic])
 
     @abstractmethod
     def init(self, layout: Layout) -> StateT:
@@ -228,15 +229,6 @@ class Criterion(ABC, Generic[StateT]):
         """The surprise of each input, where the criterion has one."""
         return None
 
-    def traced(self, layout: Layout) -> tuple[str, ...]:
-        """The layers whose training traces calibration must keep, for criteria that learn ``traces``."""
-        return ()
-
-    @property
-    def trace_memory(self) -> int:
-        """Bytes the training traces may take on the device before they are streamed from disk."""
-        return 0
-
     def details(self, state: StateT) -> Mapping[str, float]:
         """Figures to show beside the value, such as its standard error. May wait for the device."""
         return {}
@@ -262,6 +254,8 @@ class Criterion(ABC, Generic[StateT]):
 
     def learnt_template(self, layout: Layout) -> Any:
         """Return the form of what :meth:`portable` gives, to check files against; ``None`` leaves it unchecked."""
+        if type(self).calibrate is Criterion.calibrate:
+            return next((statistic.template(layout)[0] for statistic in self.learns), None)
         return None
 
     def older_forms(self, layout: Layout) -> tuple[State, ...]:

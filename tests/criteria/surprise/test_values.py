@@ -103,11 +103,11 @@ def test_admitting_nothing_leaves_the_covered_buckets_as_they_are(criterion):
     before = seen.counts.clone()
     taken, state = criterion.admit(seen, batch)
     assert not taken.any()
-    assert state.covered is seen.covered
+    assert state.seen is seen.seen
     assert (state.counts - before).tolist() == [0, 2, 1]
     assert seen.counts.tolist() == before.tolist()
     empty, state = criterion.admit(seen, batch.take(slice(0, 0)), min_gain=-1)
-    assert (tuple(empty.shape), state.covered) == ((0,), seen.covered)
+    assert (tuple(empty.shape), state.seen) == ((0,), seen.seen)
 
 
 @NAMED

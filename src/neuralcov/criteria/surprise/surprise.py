@@ -14,16 +14,17 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
-from neuralcov.core.arguments import matching, without_match
 from neuralcov.core.criterion import State, resource
-from neuralcov.core.errors import CalibrationError, LayerError
+from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import parse_bytes
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.distinct import ABSENT, DistinctCriterion
 from neuralcov.criteria.older_sets import Buckets, bucket_keys
 from neuralcov.criteria.surprise.class_traces import TraceView
-from neuralcov.statistics.calibration import Reference
+from neuralcov.statistics.calibration import Calibration
+from neuralcov.statistics.statistic import Statistic
+from neuralcov.statistics.traces import Traces, TraceStore
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,40 +69,22 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         return frozenset({"predicted": {"predictions"}, "label": {"labels"}, None: set[str]()}[self.by])
 
     @property
-    def learns(self) -> frozenset[str]:
-        """Whole training traces."""
-        return frozenset({"traces"})
+    @override
+    def learns(self) -> frozenset[Statistic[TraceStore]]:
+        return frozenset({self._traces})
 
     @property
-    def trace_memory(self) -> int:
-        """The memory allowed, in bytes."""
-        return parse_bytes(self.memory)
+    def _traces(self) -> Traces:
+        return Traces(self.layers, self.memory)
 
-    def traced(self, layout: Layout) -> tuple[str, ...]:
-        """The chosen layers."""
-        if self.layers is None:
-            return tuple(layout)
-        if isinstance(self.layers, tuple):
-            chosen = tuple(name for name in layout if name in self.layers)
-            missing = [name for name in self.layers if name not in layout]
-        else:
-            chosen, missing = tuple(matching(layout, self.layers)), without_match(layout, self.layers)
-        if missing or not chosen:
-            raise LayerError(
-                f"{self.name}: layers={self.layers!r} names {missing[0] if missing else 'no layer'!r} "
-                f"of this coverage, which has {', '.join(layout)}"
-            )
-        return chosen
-
-    def calibrate(self, reference: Reference) -> Self:
-        """Learn from the training traces."""
-        assert reference.traces is not None
-        known = dict(zip(reference.names, reference.widths, strict=True))
-        names = self.traced(Layout(known))
-        traces = reference.traces.of_layers(names)
+    @override
+    def calibrate(self, calibration: Calibration) -> Self:
+        layout = calibration.layout()
+        names = self._traces.names(layout, self.name)
+        traces = calibration[self._traces].of_layers(names)
         if not len(traces):
             raise CalibrationError(f"{self.name}: calibration saw no input whose outputs are finite")
-        view = TraceView(traces, names, [known[n] for n in traces.names], self.by, self.min_variance)
+        view = TraceView(traces, names, [layout.widths[n] for n in traces.names], self.by, self.min_variance)
         return replace(self, fitted=self.fit(view))
 
     @abstractmethod
