@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 import warnings
 from pathlib import Path
@@ -18,6 +17,7 @@ from neuralcov.cli.console import output
 from neuralcov.cli.demo_fuzz import fuzz_digits, fuzz_figures, fuzz_words
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning
+from neuralcov.core.files import write_json
 from neuralcov.coverage.batches import tracked
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import ALL, NC
@@ -54,7 +54,7 @@ def demo(
         "ranked rightly": {name: ranks_rightly(values) for name, values in results.items()},
         "fuzzing": fuzz_figures(campaign),
     }
-    (folder / "results.json").write_text(json.dumps(content, indent=2) + "\n")
+    write_json(folder / "results.json", content)
     console.print(
         f"left in {folder}: results.json, test.ncov (coverage of the test set), training.ncal (calibration), "
         f"faults.png, campaign (look into it with: neuralcov fuzz show {folder / 'campaign'})",

@@ -14,7 +14,7 @@ from neuralcov.fuzz import Campaign, Fuzzer
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.campaign.writer import save_shrunk
 from neuralcov.fuzz.faults.fault import group_words
-from neuralcov.fuzz.faults.pictures import fault_sheet, spread
+from neuralcov.fuzz.faults.pictures import fault_sheet, save_image, spread
 from neuralcov.sources.samples import Samples
 
 _ITERATIONS = 600
@@ -42,7 +42,7 @@ def fuzz_digits(net: torch.nn.Module, seeds: Samples, folder: Path, iterations: 
         title="left: a digit the network reads rightly; right: what makes it go wrong",
     )
     if page is not None:
-        page.save(folder.parent / "faults.png")
+        save_image(page, folder.parent / "faults.png")
     return campaign
 
 

@@ -15,7 +15,7 @@ from neuralcov.fuzz.campaign.reader import StoredCampaign
 from neuralcov.fuzz.campaign.result import Campaign, Stats
 from neuralcov.fuzz.campaign.writer import save_shrunk
 from neuralcov.fuzz.faults.fault import Fault, group_words, grouped
-from neuralcov.fuzz.faults.pictures import fault_sheet, spread
+from neuralcov.fuzz.faults.pictures import fault_sheet, save_image, spread
 from neuralcov.fuzz.faults.replay import Replay, Shrunk
 from neuralcov.report.text import show_value
 
@@ -92,7 +92,7 @@ def draw_sheet(bench: PreparedFuzzer, shrunk: Sequence[Shrunk]) -> None:
     if page is not None:
         target = fuzzer.folder.path / "faults.png"
         with write_errors(target):
-            page.save(target)
+            save_image(page, target)
         output().print(f"some are drawn in {target}", soft_wrap=True, highlight=False)
 
 

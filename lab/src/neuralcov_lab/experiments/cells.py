@@ -7,7 +7,6 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -83,7 +82,7 @@ class CellFolder:
     def add_plan(self, scale: Scale, cells: Sequence[Cell]) -> None:
         """Put cells on the plan; results of another scale are refused."""
         # Other processes must not change the plan meanwhile: what one adds, another would overwrite.
-        with lock_file(self.path / ".lock", wait=True) or nullcontext():
+        with lock_file(self.path / ".lock", wait=True):
             planned: dict[str, Any] = {}
             if (self.path / "plan.json").is_file():
                 before, planned = self.plan()

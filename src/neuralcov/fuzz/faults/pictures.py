@@ -10,6 +10,7 @@ import torch
 from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from neuralcov.core.files import atomic_write, write_text
 from neuralcov.fuzz.faults.fault import Fault, described, group_words, grouped
 from neuralcov.fuzz.faults.replay import Shrunk
 from neuralcov.fuzz.formats import InputFormat, Pixels, Tokens
@@ -25,16 +26,23 @@ def save_input(folder: Path, stem: str, stored: Tensor, space: InputFormat) -> P
     """Write one stored input under the name ``stem``, in the form that fits it."""
     if isinstance(space, Tokens):
         path = folder / f"{stem}.txt"
-        path.write_text(space.text(stored) + "\n")
+        write_text(path, space.text(stored) + "\n")
         return path
     pixels = as_bytes(stored, space)
     if pixels is None:
         path = folder / f"{stem}.npy"
-        np.save(path, stored.cpu().numpy(), allow_pickle=False)
+        with atomic_write(path) as file:
+            np.save(file, stored.cpu().numpy(), allow_pickle=False)
         return path
     path = folder / f"{stem}.png"
-    Image.fromarray(pixels).save(path)
+    save_image(Image.fromarray(pixels), path)
     return path
+
+
+def save_image(image: Image.Image, path: Path) -> None:
+    """Write an image as PNG."""
+    with atomic_write(path) as file:
+        image.save(file, "PNG")
 
 
 def as_bytes(stored: Tensor, space: InputFormat) -> np.ndarray | None:
