@@ -14,27 +14,27 @@ def test_layers_of_one_width_are_stacked_in_order():
     first, second = one.stacks
     assert torch.equal(first.values, torch.stack([one.layers["a"], one.layers["c"]], 1))
     assert torch.equal(second.values[:, 0], one.layers["b"])
-    assert first.counted is None
-    assert one.tally.tolist() == [4, 0, 0]
+    assert first.valid is None
+    assert one.input_counts.tolist() == [4, 0, 0]
 
 
 def test_an_input_that_is_not_finite_anywhere_counts_nowhere():
     one = batch()
     one.layers["b"][2, 0] = torch.nan
     assert one.finite.tolist() == [True, True, False, True]
-    assert not one.stacks[0].counted[2].any()
+    assert not one.stacks[0].valid[2].any()
     assert not one.stacks[0].values[2].any()
-    assert one.tally.tolist() == [3, 1, 0]
+    assert one.input_counts.tolist() == [3, 1, 0]
 
 
 def test_absent_steps_count_only_there_and_may_hold_anything():
     one = batch(present={"c": torch.tensor([True, False, True, True])})
     one.layers["c"][1] = torch.nan
     assert one.finite.all()
-    assert one.stacks[0].counted[1].tolist() == [True, False]
+    assert one.stacks[0].valid[1].tolist() == [True, False]
     assert one.stacks[0].counts().tolist() == [4, 3]
     assert not one.stacks[0].values[1, 1].any()
-    assert one.stacks[1].counted is None
+    assert one.stacks[1].valid is None
 
 
 def test_take_and_only():
@@ -54,7 +54,7 @@ def test_take_and_only():
 def test_work_is_shared():
     calls = []
     one = batch()
-    assert [one.memo("key", lambda: calls.append(1)) for _ in range(3)] == [None] * 3
+    assert [one.shared("key", lambda: calls.append(1)) for _ in range(3)] == [None] * 3
     assert len(calls) == 1
 
 

@@ -73,7 +73,7 @@ def defined(name, module="users.own"):
     return scope[name]
 
 
-@pytest.mark.parametrize("name", ["NC", "Nc", "SlotCriterion"])
+@pytest.mark.parametrize("name", ["NC", "Nc", "BitmapCriterion"])
 def test_a_second_class_of_one_name_is_refused(registry, name):
     before = dict(registry)
     with pytest.raises(nc.NeuralcovError, match=rf"users\.own\.{name} has the name of the criterion neuralcov\."):

@@ -79,7 +79,7 @@ for rule in ("growing", "all"):
 
 import neuralcov.criteria.ss.signs as signs
 from neuralcov.kernels.hashing import lexical_orders
-from neuralcov.criteria.distinct import _ordered_together
+from neuralcov.kernels.hashing import _ordered_together
 for widths in ({"a": 3, "b": 70, "c": 2}, {"a": 9, "b": 2, "c": 200, "d": 1}):
     def suite(size):
         rows = {n: torch.randn(size, w, generator=generator).round() for n, w in widths.items()}

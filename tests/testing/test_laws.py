@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import neuralcov as nc
-from neuralcov.criteria.bitmap import Ticks
+from neuralcov.criteria.bitmap import BitmapState
 from neuralcov.testing import check_criterion
 from neuralcov.testing.cases import Case, random_batch
 from neuralcov.testing.keeping import law_donating_writes_to_nothing_else
@@ -49,17 +49,16 @@ class _Forgets(nc.NC):
 @dataclass(frozen=True, eq=False)
 class _MergesBadly(nc.NC):
     def merge(self, a, b):
-        return Ticks(a.counts + b.counts, a.widths, a.covered)
+        return BitmapState(a.counts + b.counts, a.widths, a.covered)
 
 
 @dataclass(frozen=True, eq=False)
 class _CountsNan(nc.NC):
-    def _counted_hits(self, stack, group):
-        return (
-            self.hits(stack, group) | ~stack.counted[:, :, None]
-            if stack.counted is not None
-            else self.hits(stack, group)
-        )
+    def observe(self, state, batch, *, donate=False):
+        after = super().observe(state, batch, donate=donate)
+        if not batch.finite.all():
+            after.covered[0][:] = True
+        return after
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ from neuralcov.cli.app import app
 from neuralcov.core.errors import InputError
 from neuralcov.sources.data import load_data
 from neuralcov.sources.samples import Samples
-from neuralcov_lab.catalogue import DATA
 from neuralcov_lab.errors import DataError
+from neuralcov_lab.zoo import DATA
 
 pytestmark = pytest.mark.smoke
 

@@ -1,11 +1,11 @@
-"""One small workbench for all tests of experiments: the network on digits is trained once."""
+"""One small context for all tests of experiments: the network on digits is trained once."""
 
 from dataclasses import replace
 
 import pytest
 import torch
 
-from neuralcov_lab.experiments import SCALES, Workbench
+from neuralcov_lab.experiments import SCALES, ExperimentContext
 
 TINY = replace(
     SCALES["smoke"],
@@ -56,5 +56,5 @@ def tiny():
 
 
 @pytest.fixture(scope="session")
-def bench():
-    return Workbench(TINY)
+def context():
+    return ExperimentContext(TINY)

@@ -14,8 +14,8 @@ pytest.importorskip("foolbox")
 
 
 @pytest.fixture(scope="module")
-def subject(bench):
-    return image_subject(bench, "digits")
+def subject(context):
+    return image_subject(context, "digits")
 
 
 def predicted(subject, samples):

@@ -3,7 +3,7 @@
 import pytest
 
 from neuralcov_lab.experiments import paper, tables
-from neuralcov_lab.experiments.comparisons import ALONE, EQUAL, ON_TOP, Comparison, _copies
+from neuralcov_lab.experiments.comparisons import ALONE, EQUAL, ON_TOP, Comparison, compare_copies
 from neuralcov_lab.experiments.ranking import Score, family, ranking
 
 
@@ -21,7 +21,7 @@ def test_an_order_is_right_only_if_it_falls_strictly():
 def test_runs_are_averaged_and_counted():
     found = comparison({"NLC": [[3.0, 2.0, 1.0], [5.0, 6.0, 1.0]]})
     assert found.means("NLC") == [4.0, 4.0, 1.0]
-    assert found.spreads("NLC") == pytest.approx([2**0.5, 8**0.5, 0.0])
+    assert found.deviations("NLC") == pytest.approx([2**0.5, 8**0.5, 0.0])
     assert not found.right("NLC")
     assert found.runs_right("NLC") == 1
     assert found.to_json()["criteria"]["NLC"]["runs right"] == 1
@@ -33,7 +33,7 @@ def test_ranking_counts_all_settings_and_puts_those_judged_seldom_last():
         comparison({"NC(0.25)": [[1, 2, 3]], "NC(0.5)": [[3, 2, 1]], "NLC": [[3, 2, 1]], "LVC": [[3, 2, 1]]}),
         comparison({"NC(0.25)": [[1, 2, 3]], "NLC": [[3, 2, 1]], "NPC(0.7)": [[3, 2, 1]]}, basis=ALONE),
     ]
-    standings = ranking(found, {"NC(0.75)": 1.5})
+    standings = ranking(found, {"NC(0.75)": 1.5}, ["NC(0.75)", "TKNP(50)", "NLC", "NLC(rule=all)"])
     order = [standing.criterion for standing in standings]
     assert order[:3] == ["NLC", "LVC", "NC"]
     assert order.index("NPC") > 2
@@ -43,7 +43,8 @@ def test_ranking_counts_all_settings_and_puts_those_judged_seldom_last():
     assert nc.balanced == 0.25
     assert nc.cost == 1.5
     assert str(nc.by_part[f"diversity-image, {ALONE}"]) == "0/1"
-    assert len(standings) == 15
+    assert set(order) == {"NLC", "LVC", "NC", "NPC", "TKNP", "NLC(rule=all)"}
+    assert str(standings[-1].total) == "–"
     assert str(Score()) == "–"
 
 
@@ -116,7 +117,7 @@ def test_runs_that_followed_fewer_criteria_are_compared_in_what_all_followed():
     both, one = {"NC(0.5)": 0.5, "LVC": 0.5}, {"LVC": 0.4}
     first = {"test": reading(both), "x10": reading(both), "x1": reading(both)}
     second = {"test": reading(both), "x10": reading(one), "x1": reading(both)}
-    top, alone, fewer = _copies("diversity-image", "net", "noise", ("x10", "x1"), [first, second])
+    top, alone, fewer = compare_copies("diversity-image", "net", "noise", ("x10", "x1"), [first, second])
     assert list(top.runs) == ["NC(0.5)", "LVC"]
     assert list(alone.runs) == ["LVC"]
     assert list(fewer.runs) == ["NC(0.5)"]

@@ -1,16 +1,20 @@
 """Every experiment from plan to report at the smallest size, by the command a user gives."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
+import neuralcov as nc
+from neuralcov import criteria
 from neuralcov.cli.app import app
 from neuralcov.core.errors import InputError
-from neuralcov_lab.experiments import PLANS, SCALES, CellFolder, cells_of, run_cells
+from neuralcov_lab.experiments import PLANS, SCALES, JobFolder, jobs_of, run_jobs, tables
 from neuralcov_lab.experiments.comparisons import ALONE, EQUAL, ON_TOP, comparisons
+from neuralcov_lab.experiments.ranking import costs, planned_criteria, ranking
 from neuralcov_lab.experiments.report import write_report
 from neuralcov_lab.experiments.subjects import attacked, perturbed
 
@@ -19,9 +23,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory, bench):
-    folder = CellFolder(tmp_path_factory.mktemp("reproduced"))
-    outcome = run_cells(cells_of(["all"], bench.scale), folder, bench)
+def everything(tmp_path_factory, context):
+    folder = JobFolder(tmp_path_factory.mktemp("reproduced"))
+    outcome = run_jobs(jobs_of(["all"], context.scale), folder, context)
     return folder, outcome
 
 
@@ -32,11 +36,11 @@ def result(everything, name):
 
 
 @pytest.mark.smoke
-def test_all_cells_are_computed(everything):
+def test_all_jobs_are_computed(everything):
     folder, outcome = everything
     assert outcome.failed == {}
     assert outcome.not_run == {}
-    assert {name for cell in folder.plan()[1].values() for name in cell["experiments"]} == set(PLANS)
+    assert {name for job in folder.plan()[1].values() for name in job["experiments"]} == set(PLANS)
 
 
 def test_suites_have_their_sizes(everything, tiny):
@@ -64,10 +68,10 @@ def test_attacks_on_training_and_test_inputs_succeed(everything):
         assert result(everything, name)["attack"]["success"] >= 0.98
 
 
-def test_other_runs_attack_other_inputs_and_fuzz_from_other_seeds(everything, bench):
-    runs = [attacked(bench, "digits", "train", "PGD", run=run).samples for run in range(2)]
+def test_other_runs_attack_other_inputs_and_fuzz_from_other_seeds(everything, context):
+    runs = [attacked(context, "digits", "train", "PGD", run=run).samples for run in range(2)]
     assert not torch.equal(runs[0].labels, runs[1].labels)
-    runs = [perturbed(bench, "digits", "PGD", run=run) for run in range(2)]
+    runs = [perturbed(context, "digits", "PGD", run=run) for run in range(2)]
     assert not torch.equal(runs[0].labels, runs[1].labels)
     for name in ("faults.digits.PGD", "perturbations.digits.PGD", "perturbations.digits.CW", "fuzz.digits.NLC"):
         assert result(everything, name) != result(everything, f"{name}.run1"), name
@@ -171,7 +175,7 @@ def test_report_writes_pages_json_and_plots(everything):
     content = json.loads((folder.path / "results.json").read_text())
     assert len(content["ranking"]) == 15
     page = (folder.path / "ranking.md").read_text()
-    assert "All planned cells are done." in page
+    assert "All planned jobs are done." in page
     assert "| NLC |" in page
     assert all(path.stat().st_size > 0 for path in folder.path.glob("plots/*.png"))
     campaigns = [
@@ -183,19 +187,61 @@ def test_report_writes_pages_json_and_plots(everything):
     assert "faults.digits.PGD 100.00%" in (folder.path / "faults.md").read_text()
 
 
-def test_committed_results_are_what_their_cells_say(tmp_path):
+def test_committed_results_are_what_their_jobs_say(tmp_path):
     committed = Path(__file__).parents[2] / "results"
     for name in ("cells", "plan.json"):
         (tmp_path / name).symlink_to(committed / name)
-    written = [path for path in write_report(CellFolder(tmp_path)) if path.suffix != ".png"]
+    written = [path for path in write_report(JobFolder(tmp_path)) if path.suffix != ".png"]
     assert len(written) >= 11
     for path in written:
         assert path.read_text() == (committed / path.name).read_text(), path.name
 
 
+def test_a_new_criterion_of_the_library_changes_neither_plan_nor_page(monkeypatch):
+    committed = JobFolder(Path(__file__).parents[2] / "results")
+
+    def page_and_plan():
+        standings = ranking(comparisons(committed), costs(committed), planned_criteria(committed))
+        jobs = [(job.name, job.description()) for scale in SCALES.values() for job in jobs_of(["all"], scale)]
+        return tables.ranking_table(standings), tables.parts_table(standings), jobs
+
+    before = page_and_plan()
+    name = "Dummy"
+
+    @dataclass(frozen=True, eq=False)
+    class Dummy(nc.NC):
+        """A criterion that some later version brings."""
+
+    monkeypatch.setattr(criteria, "ALL", (*criteria.ALL, Dummy))
+    monkeypatch.setattr(criteria, name, Dummy, raising=False)
+    assert page_and_plan() == before
+    assert before[0] in (committed.path / "ranking.md").read_text()
+
+
+def test_reports_do_not_look_at_the_names_of_jobs(tmp_path):
+    """Jobs under other names give the same comparisons, ranking and costs."""
+    committed = JobFolder(Path(__file__).parents[2] / "results")
+    plan = json.loads((committed.path / "plan.json").read_text())
+    names = {name: f"job-{number}" for number, name in enumerate(plan["cells"])}
+    (tmp_path / "cells").mkdir()
+    for name, other in names.items():
+        path = committed.path / "cells" / f"{name}.json"
+        if path.is_file():
+            (tmp_path / "cells" / f"{other}.json").symlink_to(path)
+    plan["cells"] = {names[name]: job for name, job in plan["cells"].items()}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    renamed = JobFolder(tmp_path)
+    assert comparisons(renamed) == comparisons(committed)
+    assert costs(renamed) == costs(committed)
+    assert planned_criteria(renamed) == planned_criteria(committed)
+    first = committed.first_runs()
+    assert renamed.first_runs() == {names[name]: names[first[name]] for name in names}
+    assert first["faults.resnet50.PGD.run3"] == "faults.resnet50.PGD"
+
+
 def test_report_lists_what_failed_and_what_was_not_run(everything, tmp_path):
     folder, _ = everything
-    partial = CellFolder(tmp_path)
+    partial = JobFolder(tmp_path)
     (tmp_path / "plan.json").write_text((folder.path / "plan.json").read_text())
     (tmp_path / "cells").mkdir()
     for name in ("test.digits", "faults.digits.PGD"):
@@ -213,13 +259,13 @@ def test_report_lists_what_failed_and_what_was_not_run(everything, tmp_path):
     assert "| order.digits.free | RuntimeError: no power |" in page
     assert "| faults.digits.CW |" in page
     assert "Not run" in page
-    assert page.count(" (1 of the cells)") == 2
+    assert page.count(" (1 of the jobs)") == 2
     assert "another device, torch" in page
 
 
 def test_unknown_experiment_is_refused(tiny):
     with pytest.raises(InputError, match="no experiment 'magic'"):
-        cells_of(["magic"], tiny)
+        jobs_of(["magic"], tiny)
 
 
 def test_full_scale_is_the_papers():
@@ -228,7 +274,7 @@ def test_full_scale_is_the_papers():
     assert (full.training, full.test, full.noise_seeds, full.multiples) == (50_000, 10_000, 100, (1, 10))
     assert set(full.noises) == {0.05, 0.1, 0.2, 0.4}
     assert (full.generated, full.perturbed, full.time_inputs, full.fuzz_iterations) == (32_000, 1_000, 10_000, 10_000)
-    names = {cell.name for cell in cells_of(["all"], full)}
+    names = {job.name for job in jobs_of(["all"], full)}
     assert {
         f"diversity-image.{n}.{u}-{z:g}" for n in full.networks for u in ("pixel", "normalised") for z in full.noises
     } <= names

@@ -14,8 +14,9 @@ from PIL import Image
 from lab.tests.zoo.test_archives import tar_with, zip_with
 from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
-from neuralcov_lab.fetching import archives, clients, sources
+from neuralcov_lab.fetching import archives, sources
 from neuralcov_lab.fetching.cache import cache_folder, is_complete, require
+from neuralcov_lab.fetching.fetch import failure_sentence
 from neuralcov_lab.fetching.sources import SOURCES
 
 CONTENT = b"reviews " * 1000
@@ -214,9 +215,9 @@ def test_pip_is_asked_with_the_hash_and_without_constraints(cache, tmp_path, mon
 
 
 def test_a_missing_pip_and_an_old_package_list_are_explained():
-    assert "python -m ensurepip" in clients._failure(SOURCES["imdb"], "python: No module named pip")
+    assert "python -m ensurepip" in failure_sentence(SOURCES["imdb"], "python: No module named pip")
     said = "E: Version '0.0' for 'dataset-fashion-mnist' was not found"
-    assert "run `apt-get update` first" in clients._failure(SOURCES["fashion-mnist"], said)
+    assert "run `apt-get update` first" in failure_sentence(SOURCES["fashion-mnist"], said)
 
 
 def test_cifar10_is_turned_into_its_usual_layout(cache, npm, monkeypatch):

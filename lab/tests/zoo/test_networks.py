@@ -9,8 +9,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from neuralcov.core.errors import InputError
 from neuralcov.tap import Batch, Tap
 from neuralcov_lab import zoo
-from neuralcov_lab.catalogue import NETWORKS
 from neuralcov_lab.training import accuracy
+from neuralcov_lab.zoo import NETWORKS
 
 
 def counts(network, inputs):
@@ -143,14 +143,58 @@ def test_generator_samples_follow_the_random_numbers_given():
 
 
 def test_discriminator_weights_have_unit_spectral_norm():
+    torch.manual_seed(0)  # how fast power iteration converges depends on the weights
     discriminator = zoo.Discriminator(num_classes=4, width=12).train()
-    for _ in range(20):
+    for _ in range(40):
         discriminator(torch.zeros(1, 3, 32, 32))
     layers = [m for m in discriminator.modules() if isinstance(m, (nn.Conv2d, nn.Linear, nn.Embedding))]
     assert len(layers) == 12
     for layer in layers:
         largest = torch.linalg.svdvals(layer.weight.detach().flatten(1))[0]
         assert largest == pytest.approx(1, abs=0.02)
+
+
+def test_discriminator_weights_are_normalised_once_per_pass():
+    """The estimate moves by one step of power iteration in a training pass, and not at all in eval mode."""
+    discriminator = zoo.Discriminator(num_classes=2, width=4).train()
+    vectors = discriminator.linear.state_dict
+    left, right = (f"parametrizations.weight.0.{name}" for name in ("_u", "_v"))
+    before = vectors()[right].clone()
+    matrix = vectors()["parametrizations.weight.original"].clone()
+    discriminator(torch.zeros(1, 3, 32, 32))
+    expected = nn.functional.normalize(matrix @ before, dim=0)
+    torch.testing.assert_close(vectors()[left], expected)
+    torch.testing.assert_close(vectors()[right], nn.functional.normalize(matrix.T @ expected, dim=0))
+    kept = vectors()[left].clone()
+    discriminator.eval()(torch.zeros(1, 3, 32, 32))
+    torch.testing.assert_close(vectors()[left], kept, rtol=0, atol=0)
+
+
+def test_discriminator_loads_weights_from_when_spectral_normalisation_was_our_own():
+    discriminator = zoo.Discriminator(num_classes=3, width=4).eval()
+    names = {"_u": "left", "_v": "right"}
+    old = {}
+    for name, value in discriminator.state_dict().items():
+        stem, _, last = name.rpartition(".")
+        old[f"{stem}.{names.get(last, last)}"] = value
+    assert "blocks.0.conv1.parametrizations.weight.0.left" in old
+    images, labels = torch.rand(2, 3, 32, 32), torch.tensor([0, 2])
+    twin = zoo.Discriminator(num_classes=3, width=4).eval()
+    twin.load_state_dict(old)
+    torch.testing.assert_close(twin(images, labels), discriminator(images, labels), rtol=0, atol=0)
+
+
+def test_generators_weights_keep_their_names():
+    """Files that earlier versions trained: nothing in the generator itself is normalised by its spectrum."""
+    names = list(zoo.Generator(num_classes=2, noise=4, width=4).state_dict())
+    block = ["norm1", "conv1", "norm2", "conv2", "shortcut"]
+    norm = ["norm.running_mean", "norm.running_var", "norm.num_batches_tracked", "gain.weight", "offset.weight"]
+    ends = {part: norm if part.startswith("norm") else ["weight", "bias"] for part in block}
+    expected = ["linear.weight", "linear.bias"]
+    expected += [f"blocks.{number}.{part}.{end}" for number in range(3) for part in block for end in ends[part]]
+    running = ["running_mean", "running_var", "num_batches_tracked"]
+    expected += [f"norm.{end}" for end in ("weight", "bias", *running)] + ["output.weight", "output.bias"]
+    assert names == expected
 
 
 def test_discriminator_gradients_agree_with_finite_differences():

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 import neuralcov_lab.data.imdb  # noqa: F401 - the module, which the function of its name hides
 from neuralcov.core.errors import InputError
 from neuralcov_lab import zoo
-from neuralcov_lab.data.imdb import encode_reviews, read_reviews, split_reviews
-from neuralcov_lab.data.text import PADDING, UNKNOWN, Vocabulary, tokens
+from neuralcov_lab.data.imdb import PADDING, UNKNOWN, Vocabulary, encode_reviews, read_reviews, split_reviews, tokens
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.fetching.cache import cache_folder
 

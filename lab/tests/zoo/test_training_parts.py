@@ -13,13 +13,12 @@ from neuralcov.fuzz.faults.quality import frechet_distance, gaussian_of
 from neuralcov.sources.samples import Samples
 from neuralcov_lab import zoo
 from neuralcov_lab.training import gaussian_of_generator, recipe_of
-from neuralcov_lab.training.augment import Images, Tokens
-from neuralcov_lab.training.average import Average
-from neuralcov_lab.training.checkpoint import read_checkpoint, write_checkpoint
-from neuralcov_lab.training.clock import Clock, one_cycle, plateau
-from neuralcov_lab.training.generate import settle_norms
+from neuralcov_lab.training.augment import TrainingImages, TrainingTexts
+from neuralcov_lab.training.files import read_checkpoint, write_checkpoint
+from neuralcov_lab.training.generate import update_norms
 from neuralcov_lab.training.recipe import Recipe
-from neuralcov_lab.training.task import optimiser_for
+from neuralcov_lab.training.schedule import Schedule, one_cycle, plateau
+from neuralcov_lab.training.tasks import optimiser_for
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -39,13 +38,13 @@ def test_one_cycle_rises_then_falls():
     assert rates[-1] == pytest.approx(0)
 
 
-def test_a_clock_runs_by_steps_or_by_minutes_whichever_is_further():
-    clock = Clock(steps=10)
-    clock.done = 4
-    assert clock.progress == 0.4
-    limited = Clock(steps=10, seconds=100, done=4, spent=70)
+def test_a_schedule_runs_by_steps_or_by_minutes_whichever_is_further():
+    schedule = Schedule(steps=10)
+    schedule.done = 4
+    assert schedule.progress == 0.4
+    limited = Schedule(steps=10, seconds=100, done=4, spent=70)
     assert limited.progress == pytest.approx(0.7, abs=0.01)
-    assert Clock(steps=10, seconds=1, spent=5).progress == 1
+    assert Schedule(steps=10, seconds=1, spent=5).progress == 1
 
 
 def samples(count=6, side=8):
@@ -59,13 +58,13 @@ def recipe(**changes):
 
 def test_images_without_augmentation_are_the_images():
     made = samples()
-    images = Images.of(made, recipe(), torch.device("cpu"))
+    images = TrainingImages.of(made, recipe(), torch.device("cpu"))
     torch.testing.assert_close(images.batch(torch.tensor([4, 1])), made.pixels(torch.tensor([4, 1])))
 
 
 def test_crops_are_windows_of_the_padded_image():
     made = samples(count=1)
-    images = Images.of(made, recipe(crop=2), torch.device("cpu"))
+    images = TrainingImages.of(made, recipe(crop=2), torch.device("cpu"))
     padded = nn.functional.pad(made.pixels(), [2] * 4)[0]
     windows = {padded[:, y : y + 8, x : x + 8].numpy().tobytes() for y in range(5) for x in range(5)}
     crops = {crop.numpy().tobytes() for crop in images.batch(torch.zeros(400, dtype=torch.long))}
@@ -74,7 +73,7 @@ def test_crops_are_windows_of_the_padded_image():
 
 def test_flips_mirror_about_half_of_the_images():
     made = samples(count=1)
-    batch = Images.of(made, recipe(flip=True), torch.device("cpu")).batch(torch.zeros(400, dtype=torch.long))
+    batch = TrainingImages.of(made, recipe(flip=True), torch.device("cpu")).batch(torch.zeros(400, dtype=torch.long))
     plain, mirrored = made.pixels()[0], made.pixels()[0].flip(2)
     kept = [torch.equal(image, plain) for image in batch]
     assert all(keep or torch.equal(image, mirrored) for keep, image in zip(kept, batch, strict=True))
@@ -83,7 +82,7 @@ def test_flips_mirror_about_half_of_the_images():
 
 def test_cutout_blanks_a_square_and_nothing_else():
     ones = Samples("ones", torch.full((1, 3, 16, 16), 255, dtype=torch.uint8), torch.tensor([0]), ("a",))
-    batch = Images.of(ones, recipe(cutout=4), torch.device("cpu")).batch(torch.zeros(100, dtype=torch.long))
+    batch = TrainingImages.of(ones, recipe(cutout=4), torch.device("cpu")).batch(torch.zeros(100, dtype=torch.long))
     blanked = (batch == 0).sum((1, 2, 3))
     assert torch.equal(batch, batch[:, :1].expand_as(batch))
     assert int(blanked.min()) > 0
@@ -93,7 +92,7 @@ def test_cutout_blanks_a_square_and_nothing_else():
 
 def test_word_dropout_leaves_padding_alone():
     tokens = torch.tensor([[5, 6, 7, 0, 0]] * 500, dtype=torch.int16)
-    changed = Tokens(tokens, 0.3).batch(torch.arange(500))
+    changed = TrainingTexts(tokens, 0.3).batch(torch.arange(500))
     assert torch.equal(changed[:, 3:], torch.zeros(500, 2, dtype=torch.long))
     assert 0.25 < float((changed[:, :3] == 1).float().mean()) < 0.35
     kept = changed[:, :3] != 1
@@ -107,21 +106,6 @@ def test_gains_and_biases_do_not_decay():
     assert decaying["weight_decay"] == 0.1
     assert len(rest["params"]) == 3
     assert rest["weight_decay"] == 0
-
-
-def test_an_average_forgets_its_beginning_and_copies_buffers():
-    network = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
-    average = Average(network, 0.9)
-    with torch.no_grad():
-        network[0].weight.fill_(3)
-        network[1].running_mean.fill_(7)
-    for _ in range(200):
-        average.update(network)
-    torch.testing.assert_close(average.network[0].weight, torch.full((2, 2), 3.0), rtol=1e-4, atol=1e-4)
-    assert average.network[1].running_mean.tolist() == [7, 7]
-    twin = Average(network, 0.9)
-    twin.load_state_dict(average.state_dict())
-    assert twin.steps == 200
 
 
 def test_frechet_distance_agrees_with_scipys_matrix_root():
@@ -158,11 +142,11 @@ def test_generated_features_follow_the_seed_and_levels():
     assert a.count == 30
 
 
-def test_settled_norms_are_those_of_the_weights():
+def test_updated_norms_are_those_of_the_weights():
     torch.manual_seed(0)
     generator = zoo.Generator(num_classes=2, noise=8, width=8)
     generator.norm.running_mean.fill_(99)
-    settle_norms(generator, 64, torch.device("cpu"))
+    update_norms(generator, 64, torch.device("cpu"))
     assert not generator.training
     assert generator.norm.momentum == 0.1
     inside = {}
@@ -184,7 +168,7 @@ def test_checkpoints_of_another_training_and_damaged_ones_are_refused(tmp_path):
     with pytest.raises(StateFileError, match="not a checkpoint of a training, or cut short; delete it to start over"):
         read_checkpoint(path, {"seed": 1}, cpu)
     with pytest.raises(StateFileError, match="cannot be written"):
-        write_checkpoint(tmp_path / "nowhere" / "x", {})
+        write_checkpoint(path / "x", {})
 
 
 def test_recipes_take_changes_and_refuse_nonsense():

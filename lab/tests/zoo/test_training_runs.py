@@ -17,7 +17,7 @@ from neuralcov.core.errors import InputError
 from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.training import Settings, accuracy, generate, train
-from neuralcov_lab.training.run import _Training
+from neuralcov_lab.training.run import TrainingLoop
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -54,14 +54,14 @@ class _Stopped(Exception):
 
 
 def stop_after(monkeypatch, epochs):
-    original = _Training._one_epoch
+    original = TrainingLoop.run_epoch
 
     def one_epoch(self):
         if self.epoch == epochs:
             raise _Stopped
         return original(self)
 
-    monkeypatch.setattr(_Training, "_one_epoch", one_epoch)
+    monkeypatch.setattr(TrainingLoop, "run_epoch", one_epoch)
 
 
 @pytest.mark.parametrize(

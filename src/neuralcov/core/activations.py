@@ -27,37 +27,61 @@ def home_of(device: torch.device) -> torch.device:
 class Stack:
     """The outputs of all layers of one width.
 
-    ``values`` holds zeros where ``counted`` is false: for an input with a NaN or infinite output
-    anywhere, and for a step past an input's end. ``counted`` is ``None`` when every row counts. ``least`` and
-    ``most`` are each row's extremes, which had to be found to see whether it is finite.
+    ``values`` are 0 where ``valid`` is false: for an input with a NaN or infinite output anywhere, and for a step past
+    an input's end. ``valid`` is ``None`` when every row takes part. ``least`` and ``most`` are each row's extremes,
+    which had to be found to see whether it is finite.
+
+    ``names`` are the layers, ``positions`` their places in execution order, ``group`` the index of this stack among
+    those of the batch, which is that of its width among the layout's groups.
     """
 
     values: Float[Tensor, "batch layers width"]
-    counted: Bool[Tensor, "batch layers"] | None
+    valid: Bool[Tensor, "batch layers"] | None
     least: Float[Tensor, "batch layers"] | None = None
     most: Float[Tensor, "batch layers"] | None = None
+    names: tuple[str, ...] = ()
+    positions: tuple[int, ...] = ()
+    group: int = 0
 
     def take(self, rows: slice | Tensor) -> Stack:
-        """The same stack for some of the inputs."""
+        """Return the same layers for some of the inputs."""
 
         def some(tensor: Tensor | None) -> Tensor | None:
             return None if tensor is None else tensor[rows]
 
-        return Stack(self.values[rows], some(self.counted), some(self.least), some(self.most))
+        return Stack(
+            self.values[rows],
+            some(self.valid),
+            some(self.least),
+            some(self.most),
+            self.names,
+            self.positions,
+            self.group,
+        )
+
+    def pick(self, per_group: Sequence[T]) -> T:
+        """Return the part that belongs to these layers of what was learnt or kept for every group."""
+        return per_group[self.group]
+
+    def valid_mask(self) -> Bool[Tensor, "batch layers"]:
+        """Return which rows take part, as a mask that is always there."""
+        if self.valid is not None:
+            return self.valid
+        return torch.ones(self.values.shape[:2], dtype=torch.bool, device=self.values.device)
 
     def extremes(self) -> tuple[Float[Tensor, "batch layers"], Float[Tensor, "batch layers"]]:
-        """The smallest and the largest output of each row; anything for rows that do not count."""
+        """Return the smallest and the largest output of each row; anything for rows that are not valid."""
         if self.least is not None and self.most is not None:
             return self.least, self.most
         least, most = torch.aminmax(self.values, dim=2)
         return least, most
 
     def counts(self) -> Float[Tensor, "layers"]:
-        """How many inputs count, per layer."""
-        if self.counted is None:
+        """Count the valid inputs of each layer."""
+        if self.valid is None:
             shape, device = self.values.shape, self.values.device
             return torch.full((shape[1],), shape[0], dtype=torch.float64, device=device)
-        return self.counted.sum(0, dtype=torch.float64)
+        return self.valid.sum(0, dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +107,7 @@ class Activations:
     relevance: Mapping[str, Float[Tensor, "_ _"]] | None = None
     present: Mapping[str, Bool[Tensor, "_"]] = field(default_factory=dict)
     keys: Int[Tensor, "_ 2"] | None = None
-    _memo: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+    _shared: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -100,11 +124,11 @@ class Activations:
         """The layers of this batch."""
         return Layout({name: outputs.shape[1] for name, outputs in self.layers.items()}, self.device)
 
-    def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """What ``compute`` gives, computed once for this batch, so that criteria share work."""
-        if key not in self._memo:
-            self._memo[key] = compute()
-        return cast(T, self._memo[key])
+    def shared(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return what ``compute`` gives, computed once for this batch, so that criteria share work."""
+        if key not in self._shared:
+            self._shared[key] = compute()
+        return cast(T, self._shared[key])
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
@@ -117,17 +141,17 @@ class Activations:
         return self._stacked[1]
 
     @property
-    def tally(self) -> Int[Tensor, "3"]:
-        """Inputs that take part, inputs left out as not finite, and 0; see :class:`State`."""
+    def input_counts(self) -> Int[Tensor, "3"]:
+        """Inputs that are finite, inputs that are not, and 0, as :mod:`neuralcov.core.counts` keeps them."""
 
         def count() -> Tensor:
             if self.device.type == "cpu":
-                counted = int(self.finite.sum())
-                return torch.tensor([counted, self.size - counted, 0])
+                finite = int(self.finite.sum())
+                return torch.tensor([finite, self.size - finite, 0])
             good = self.finite.sum()
             return torch.stack([good, self.size - good, torch.zeros_like(good)])
 
-        return self.memo("tally", count)
+        return self.shared("input counts", count)
 
     @property
     def content_keys(self) -> Int[Tensor, "batch 2"]:
@@ -138,11 +162,11 @@ class Activations:
         if self.keys is not None:
             return self.keys
         layers = self.layers.values()
-        return self.memo("content keys", lambda: activation_keys([outputs.to(self.device) for outputs in layers]))
+        return self.shared("content keys", lambda: activation_keys([outputs.to(self.device) for outputs in layers]))
 
     def folds(self, count: int) -> Int[Tensor, "batch"]:
         """Deal the inputs to ``count`` folds by their content keys, whatever batch they come in."""
-        return self.memo(("folds", count), lambda: folds(self.content_keys.to(self.device), count))
+        return self.shared(("folds", count), lambda: folds(self.content_keys.to(self.device), count))
 
     @classmethod
     def cat(cls, batches: Sequence[Activations]) -> Activations:
@@ -189,8 +213,8 @@ class Activations:
             present=pick_all(self.present),
             keys=None if self.keys is None else pick(self.keys),
         )
-        if "stacked" in self._memo and isinstance(rows, slice):
-            part._memo["stacked"] = (tuple(s.take(rows) for s in self.stacks), self.finite[rows])
+        if "stacked" in self._shared and isinstance(rows, slice):
+            part._shared["stacked"] = (tuple(s.take(rows) for s in self.stacks), self.finite[rows])
         return part
 
     def only(self, names: Collection[str]) -> Activations:
@@ -201,23 +225,27 @@ class Activations:
             present = {name: mask for name, mask in self.present.items() if name in names}
             return replace(self, layers=layers, present=present)
 
-        return self.memo(("only", frozenset(names)), restrict)
+        return self.shared(("only", frozenset(names)), restrict)
 
     @property
     def _stacked(self) -> tuple[tuple[Stack, ...], Tensor]:
-        return self.memo("stacked", self._stack)
+        return self.shared("stacked", self._stack)
 
     def _stack(self) -> tuple[tuple[Stack, ...], Tensor]:
         home = self.device
         raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]] = []
-        for group in group_by_width({name: out.shape[1] for name, out in self.layers.items()}):
+        groups = group_by_width({name: out.shape[1] for name, out in self.layers.items()})
+        for group in groups:
             values = torch.stack([self.layers[n].to(home, non_blocking=True) for n in group.names], dim=1)
             raw.append((values, self._present_in(group.names, home), torch.aminmax(values, dim=2)))
         finite = _finite(raw)
         # On a CPU looking at a value costs nothing, so the usual case goes on without masks. On a GPU
         # it would stall the queue: there every batch carries its mask.
         everyone = home.type == "cpu" and bool(finite.all())
-        stacks = tuple(_sanitise(*parts, None if everyone else finite) for parts in raw)
+        stacks = tuple(
+            Stack(*_sanitise(*parts, None if everyone else finite), group.names, group.positions, index)
+            for index, (parts, group) in enumerate(zip(raw, groups, strict=True))
+        )
         return stacks, finite
 
     def _present_in(self, names: tuple[str, ...], home: torch.device) -> Tensor | None:
@@ -254,11 +282,14 @@ def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> T
     return good.all(1)
 
 
-def _sanitise(values: Tensor, present: Tensor | None, extremes: tuple[Tensor, Tensor], finite: Tensor | None) -> Stack:
+def _sanitise(
+    values: Tensor, present: Tensor | None, extremes: tuple[Tensor, Tensor], finite: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+    """Return values that are 0 where not valid, the mask if one is needed, and the extremes."""
     if present is None and finite is None:
-        return Stack(values, None, *extremes)
-    counted = present
+        return values, None, *extremes
+    valid = present
     if finite is not None:
-        counted = finite[:, None].expand(values.shape[:2]) if present is None else present & finite[:, None]
-    assert counted is not None
-    return Stack(values.masked_fill(~counted[:, :, None], 0), counted, *extremes)
+        valid = finite[:, None].expand(values.shape[:2]) if present is None else present & finite[:, None]
+    assert valid is not None
+    return values.masked_fill(~valid[:, :, None], 0), valid, *extremes

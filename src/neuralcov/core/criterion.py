@@ -20,6 +20,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import show
+from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions
 from neuralcov.core.errors import CalibrationError, HyperParameterError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
@@ -34,8 +35,6 @@ SPLIT_FREE = "split-free"
 MERGE_EXACT = "merge exact"
 DUPLICATE_FREE = "a duplicate adds nothing"
 ALL_PROMISES = frozenset({NEVER_FALLS, ORDER_FREE, SPLIT_FREE, MERGE_EXACT, DUPLICATE_FREE})
-
-TAKEN, NOT_FINITE, UNPLACED = range(3)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,34 +58,9 @@ class State(Record, name="state"):
 StateT = TypeVar("StateT", bound=State)
 
 
-def no_counts(layout: Layout) -> Int[Tensor, "3"]:
-    """The counts of a state that has seen nothing."""
-    return torch.zeros(3, dtype=torch.int64, device=layout.device)
-
-
-def counted(
-    counts: Int[Tensor, "3"], admitted: Bool[Tensor, "batch"], exclusions: Int[Tensor, "batch"]
-) -> Int[Tensor, "3"]:
-    """Add the inputs of a batch that were admitted, and those that were excluded, to the counts."""
-    added = _counts_of(exclusions)
-    added[TAKEN] = admitted.sum()
-    return counts + added
-
-
 def with_excluded(state: StateT, exclusions: Int[Tensor, "batch"]) -> StateT:
     """Add the excluded ones of some inputs to the counts of a state, and change nothing else."""
-    return replace(state, counts=state.counts + _counts_of(exclusions).to(state.counts.device))
-
-
-def not_finite(batch: Activations) -> Int[Tensor, "batch"]:
-    """Return the exclusions of a criterion that excludes inputs with NaN or infinite outputs only."""
-    return torch.where(batch.finite, TAKEN, NOT_FINITE)
-
-
-def _counts_of(exclusions: Int[Tensor, "batch"]) -> Int[Tensor, "3"]:
-    """Count excluded inputs by reason."""
-    reasons = [(exclusions == reason).sum() for reason in (NOT_FINITE, UNPLACED)]
-    return torch.stack([torch.zeros_like(reasons[0]), *reasons])
+    return replace(state, counts=state.counts + count_exclusions(exclusions).to(state.counts.device))
 
 
 def resource(default: Any) -> Any:
@@ -118,8 +92,12 @@ class Criterion(ABC, Generic[StateT]):
     definition: ClassVar[int] = 1
     """Number of the definition that values follow; raised when their meaning changes."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    is_base: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, base: bool = False, **kwargs: Any) -> None:
+        """Register a criterion under its name; ``base`` marks a class that others build on and nobody uses itself."""
         super().__init_subclass__(**kwargs)
+        cls.is_base = base
         if not cls.__name__.startswith("_"):
             _register(cls)
 
@@ -163,7 +141,7 @@ class Criterion(ABC, Generic[StateT]):
         """The laws this criterion obeys, of :data:`ALL_PROMISES`; each is tested."""
 
     @property
-    def unplaced(self) -> str:
+    def exclusion_reason(self) -> str:
         """Why inputs with finite outputs may be left out, for messages."""
         return "their classes did not occur in calibration or lie out of range"
 
@@ -218,7 +196,7 @@ class Criterion(ABC, Generic[StateT]):
         that one stays valid.
         """
         exclusions = self.exclusions(batch)
-        valid = exclusions == TAKEN
+        valid = exclusions == VALID
         if min_gain < 0 and {NEVER_FALLS, SPLIT_FREE} <= self.promises:
             # No gain is negative, so that every input which is not excluded exceeds the limit.
             return valid, self.observe(state, batch)
@@ -231,16 +209,16 @@ class Criterion(ABC, Generic[StateT]):
         return admitted, with_excluded(state, exclusions)
 
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """For each input ``TAKEN``, or why ``observe`` excludes it: ``NOT_FINITE`` or ``UNPLACED``.
+        """For each input ``VALID``, or why ``observe`` excludes it: ``NOT_FINITE`` or ``NOT_PLACEABLE``.
 
         This default sees what ``observe`` counts, and looks at both halves of a batch that it partly excludes.
         """
         counts = self.observe(self.init(batch.layout), batch).counts.tolist()
-        for reason in (TAKEN, NOT_FINITE, UNPLACED):
+        for reason in (VALID, NOT_FINITE, NOT_PLACEABLE):
             if counts[reason] == batch.size:
                 return torch.full((batch.size,), reason, device=batch.device)
         if batch.size == 1:
-            return torch.full((1,), TAKEN, device=batch.device)
+            return torch.full((1,), VALID, device=batch.device)
         middle = batch.size // 2
         return torch.cat([self.exclusions(batch.take(part)) for part in (slice(0, middle), slice(middle, batch.size))])
 
@@ -321,7 +299,7 @@ def _defined_again(cls: type, other: type) -> bool:
 def criterion_class(name: str) -> type[Criterion[Any]] | None:
     """The criterion of that name, in any case; bases that cannot be used themselves do not count."""
     cls = Criterion.known.get(name.lower())
-    return None if cls is None or inspect.isabstract(cls) else cls
+    return None if cls is None or cls.is_base or inspect.isabstract(cls) else cls
 
 
 def stored_class(cls: type[Criterion[Any]]) -> str:

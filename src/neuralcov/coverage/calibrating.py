@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations, home_of
-from neuralcov.core.criterion import NOT_FINITE
+from neuralcov.core.counts import NOT_FINITE
 from neuralcov.core.errors import CalibrationError, InputError
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.coverage.batches import BatchReader
@@ -59,7 +59,7 @@ def calibrate(
     with reader.first(), reader.open():
         for batch in reader.batches(data, activations, labels, predictions, lengths, "calibrating", progress):
             reference = (reference or Reference.empty(batch.layout, ours.collection.criteria)).observe(batch)
-            not_finite = not_finite + batch.tally[NOT_FINITE]
+            not_finite = not_finite + batch.input_counts[NOT_FINITE]
         if reference is None or reference.seen == 0:
             raise CalibrationError("calibration saw no input: the training data gave no batch")
         if held_out is not None:

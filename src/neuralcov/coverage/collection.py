@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import NOT_FINITE, SPLIT_FREE, TAKEN, UNPLACED, Criterion, State
+from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID
+from neuralcov.core.criterion import SPLIT_FREE, Criterion, State
 from neuralcov.core.errors import HyperParameterError, InputError, MismatchError
 from neuralcov.core.findings import Finding, LayerRow
 from neuralcov.core.guards import Turn, in_turn
@@ -259,16 +260,16 @@ class CriterionCollection:
         found = []
         for criterion, state in zip(self.criteria, self.states, strict=True):
             counts = state.counts.tolist()
-            if counts[UNPLACED] and not counts[TAKEN]:
+            if counts[NOT_PLACEABLE] and not counts[VALID]:
                 raise InputError(
-                    f"{criterion.name} could place none of {counts[UNPLACED]} inputs: {criterion.unplaced}"
+                    f"{criterion.name} could place none of {counts[NOT_PLACEABLE]} inputs: {criterion.exclusion_reason}"
                 )
             if counts[NOT_FINITE]:
                 said = f"{counts[NOT_FINITE]} inputs with NaN or infinite outputs were left out"
                 found.append(Finding(criterion.name, said, counts[NOT_FINITE]))
-            if counts[UNPLACED]:
-                said = f"{counts[UNPLACED]} inputs were left out: {criterion.unplaced}"
-                found.append(Finding(criterion.name, said, counts[UNPLACED]))
+            if counts[NOT_PLACEABLE]:
+                said = f"{counts[NOT_PLACEABLE]} inputs were left out: {criterion.exclusion_reason}"
+                found.append(Finding(criterion.name, said, counts[NOT_PLACEABLE]))
             found.extend(Finding(criterion.name, remark) for remark in criterion.notes(state))
         return tuple(found)
 

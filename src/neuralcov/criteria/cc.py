@@ -9,18 +9,9 @@ import torch
 from torch import Tensor
 
 from neuralcov.core import arguments as checks
-from neuralcov.core.activations import Activations, Stack
-from neuralcov.core.criterion import (
-    DUPLICATE_FREE,
-    NEVER_FALLS,
-    SPLIT_FREE,
-    Criterion,
-    State,
-    counted,
-    no_counts,
-    not_finite,
-    widths_of,
-)
+from neuralcov.core.activations import Activations
+from neuralcov.core.counts import count_admitted, no_counts, not_finite
+from neuralcov.core.criterion import DUPLICATE_FREE, NEVER_FALLS, SPLIT_FREE, Criterion, State, widths_of
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.memory import blocks
 from neuralcov.core.records import Record
@@ -269,9 +260,9 @@ class CC(Criterion[CCState]):
 
     def observe(self, state: CCState, batch: Activations, *, donate: bool = False) -> CCState:
         """Let the inputs open clusters in order."""
-        values, valid = [stack.values for stack in batch.stacks], [_valid(stack) for stack in batch.stacks]
+        values, valid = [stack.values for stack in batch.stacks], [stack.valid_mask() for stack in batch.stacks]
         clusters, _ = offer_all(state.clusters, values, valid, self._reach())
-        return CCState(state.counts + batch.tally, state.widths, clusters)
+        return CCState(state.counts + batch.input_counts, state.widths, clusters)
 
     def merge(self, a: CCState, b: CCState) -> CCState:
         """The second's centres, in order, offered to the first."""
@@ -292,7 +283,7 @@ class CC(Criterion[CCState]):
         opened = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
         covered = covered_by_all(state.clusters, [stack.values for stack in batch.stacks], self._reach())
         for reached, stack in zip(covered, batch.stacks, strict=True):
-            opened += (_valid(stack) & ~reached).sum(1)
+            opened += (stack.valid_mask() & ~reached).sum(1)
         return opened
 
     def admit(
@@ -301,9 +292,9 @@ class CC(Criterion[CCState]):
         """In order, inputs that open a cluster; the others change nothing, so that all can be offered together."""
         if not 0 <= min_gain < 1:
             return super().admit(state, batch, min_gain=min_gain)
-        values, valid = [stack.values for stack in batch.stacks], [_valid(stack) for stack in batch.stacks]
+        values, valid = [stack.values for stack in batch.stacks], [stack.valid_mask() for stack in batch.stacks]
         clusters, opened = offer_all(state.clusters, values, valid, self._reach())
-        counts = counted(state.counts, opened, self.exclusions(batch))
+        counts = count_admitted(state.counts, opened, self.exclusions(batch))
         return opened, CCState(counts, state.widths, clusters)
 
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
@@ -312,9 +303,3 @@ class CC(Criterion[CCState]):
 
     def _reach(self) -> Reach:
         return Reach(float(self.distance), self.squared)
-
-
-def _valid(stack: Stack) -> Bool[Tensor, "batch layers"]:
-    if stack.counted is not None:
-        return stack.counted
-    return torch.ones(stack.values.shape[:2], dtype=torch.bool, device=stack.values.device)

@@ -7,18 +7,19 @@ from typing import Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Stack
 from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Shaped
-from neuralcov.criteria.bitmap import SlotCriterion
+from neuralcov.criteria.bitmap import BitmapCriterion
 from neuralcov.statistics.calibration import Reference
 from neuralcov.statistics.ranges import Ranges
 
 
 @dataclass(frozen=True, eq=False)
-class KMNC(SlotCriterion):
+class KMNC(BitmapCriterion):
     r"""K-multisection neuron coverage (Ma et al., DeepGauge, ASE 2018).
 
     .. math:: \text{section}(a) = \min\left(\left\lfloor \frac{a - lo}{hi - lo}\,K \right\rfloor, K - 1\right)
@@ -51,8 +52,8 @@ class KMNC(SlotCriterion):
         return frozenset({"ranges"})
 
     @property
-    def slots(self) -> int:
-        """One per section."""
+    @override
+    def cells(self) -> int:
         return self.sections
 
     def calibrate(self, reference: Reference) -> Self:
@@ -63,12 +64,13 @@ class KMNC(SlotCriterion):
         """Return the ranges of these layers."""
         return Ranges.empty(layout)
 
-    def hits(self, stack: Stack, group: int) -> Shaped[Tensor, "batch layers width"]:
-        """One more than the section each output falls into, 0 for none."""
+    @override
+    def hits(self, stack: Stack) -> Shaped[Tensor, "batch layers width"]:
         ranges: Ranges = self.require_fitted()
-        low, high = ranges.low[group], ranges.high[group]
+        low, high = stack.pick(ranges.low), stack.pick(ranges.high)
         values = stack.values.double()
         within = (values >= low) & (values <= high) & (high > low)
         place = torch.where(within, (values - low) / (high - low) * self.sections, -1)
+        # Section 0 is cell 1; what lies nowhere becomes 0.
         section = place.floor_().clamp_(max=self.sections - 1).long().add_(1)
         return section.bool() if self.sections == 1 else section

@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.activations import Stack
 from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Int
-from neuralcov.criteria.bitmap import SlotCriterion
+from neuralcov.criteria.bitmap import BitmapCriterion
 from neuralcov.statistics.calibration import Reference
 from neuralcov.statistics.ranges import Ranges
 
 
 @dataclass(frozen=True, eq=False)
-class NBC(SlotCriterion):
+class NBC(BitmapCriterion):
     r"""Neuron boundary coverage (Ma et al., DeepGauge, ASE 2018).
 
     .. math:: \text{NBC} = \frac{|\{i : a_i > hi_i\}| + |\{i : a_i < lo_i\}|}{2\,N}
@@ -38,8 +39,8 @@ class NBC(SlotCriterion):
         return frozenset({"ranges"})
 
     @property
-    def slots(self) -> int:
-        """The upper and the lower corner."""
+    @override
+    def cells(self) -> int:
         return 2
 
     def calibrate(self, reference: Reference) -> Self:
@@ -50,9 +51,10 @@ class NBC(SlotCriterion):
         """Return the ranges of these layers."""
         return Ranges.empty(layout)
 
-    def hits(self, stack: Stack, group: int) -> Int[Tensor, "batch layers width"]:
-        """1 above the range, 2 below it, 0 within; a neuron never reached in training has no corners."""
+    @override
+    def hits(self, stack: Stack) -> Int[Tensor, "batch layers width"]:
         ranges: Ranges = self.require_fitted()
-        low, high = ranges.low[group], ranges.high[group]
+        low, high = stack.pick(ranges.low), stack.pick(ranges.high)
+        # A neuron never reached in training has no corners.
         values, reached = stack.values, low <= high
         return ((values > high) & reached).long() + 2 * ((values < low) & reached).long()

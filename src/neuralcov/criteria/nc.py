@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Stack
 from neuralcov.core.shapes import Bool
-from neuralcov.criteria.bitmap import SlotCriterion
+from neuralcov.criteria.bitmap import BitmapCriterion
 
 
 @dataclass(frozen=True, eq=False)
-class NC(SlotCriterion):
+class NC(BitmapCriterion):
     r"""Neuron coverage (Pei et al., DeepXplore, SOSP 2017).
 
     .. math:: s_i = \frac{a_i - \min_j a_j}{\max_j a_j - \min_j a_j},\qquad
@@ -38,8 +39,8 @@ class NC(SlotCriterion):
     def __post_init__(self) -> None:
         checks.number(self, "threshold", at_least=0, below=1)
 
-    def hits(self, stack: Stack, group: int) -> Bool[Tensor, "batch layers width"]:
-        """Neurons whose scaled output exceeds the threshold."""
+    @override
+    def hits(self, stack: Stack) -> Bool[Tensor, "batch layers width"]:
         least, most = (bound.double()[:, :, None] for bound in stack.extremes())
         # A constant layer divides 0 by 0 to NaN, which exceeds nothing.
         return stack.values.double().sub(least).div_(most - least) > self.threshold

@@ -6,17 +6,18 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.activations import Stack
 from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Bool
-from neuralcov.criteria.bitmap import SlotCriterion
+from neuralcov.criteria.bitmap import BitmapCriterion
 from neuralcov.statistics.calibration import Reference
 from neuralcov.statistics.ranges import Ranges
 
 
 @dataclass(frozen=True, eq=False)
-class SNAC(SlotCriterion):
+class SNAC(BitmapCriterion):
     r"""Strong neuron activation coverage (Ma et al., DeepGauge, ASE 2018).
 
     .. math:: \text{SNAC} = \frac{|\{i : a_i > hi_i \text{ for some input}\}|}{N}
@@ -45,7 +46,9 @@ class SNAC(SlotCriterion):
         """Return the ranges of these layers."""
         return Ranges.empty(layout)
 
-    def hits(self, stack: Stack, group: int) -> Bool[Tensor, "batch layers width"]:
-        """Neurons above their range; one never reached in training has no range to be above."""
+    @override
+    def hits(self, stack: Stack) -> Bool[Tensor, "batch layers width"]:
         ranges: Ranges = self.require_fitted()
-        return (stack.values > ranges.high[group]) & (ranges.low[group] <= ranges.high[group])
+        low, high = stack.pick(ranges.low), stack.pick(ranges.high)
+        # A neuron never reached in training has no range to be above.
+        return (stack.values > high) & (low <= high)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Stack
 from neuralcov.core.shapes import Bool
-from neuralcov.criteria.bitmap import SlotCriterion
+from neuralcov.criteria.bitmap import BitmapCriterion
 from neuralcov.kernels.operations import among_top_k
 
 
 @dataclass(frozen=True, eq=False)
-class TKNC(SlotCriterion):
+class TKNC(BitmapCriterion):
     r"""Top-k neuron coverage (Ma et al., DeepGauge, ASE 2018).
 
     .. math:: \text{TKNC} = \frac{|\{i : a_i \text{ among the } k \text{ largest of its layer for some input}\}|}{N}
@@ -37,6 +38,6 @@ class TKNC(SlotCriterion):
     def __post_init__(self) -> None:
         checks.whole_number(self, "k", at_least=1)
 
-    def hits(self, stack: Stack, group: int) -> Bool[Tensor, "batch layers width"]:
-        """The k strongest neurons of each layer."""
+    @override
+    def hits(self, stack: Stack) -> Bool[Tensor, "batch layers width"]:
         return among_top_k(stack.values, self.k)

@@ -9,16 +9,9 @@ from torch import Tensor
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import (
-    ALL_PROMISES,
-    Criterion,
-    State,
-    counted,
-    no_counts,
-    not_finite,
-    widths_of,
-)
-from neuralcov.core.layout import Layout, group_by_width
+from neuralcov.core.counts import count_admitted, no_counts, not_finite
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of
+from neuralcov.core.layout import Layout
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.distinct import KeySet
@@ -70,7 +63,9 @@ class TKNP(Criterion[Patterns]):
 
     def observe(self, state: Patterns, batch: Activations, *, donate: bool = False) -> Patterns:
         """Add the patterns of the batch."""
-        return Patterns(state.counts + batch.tally, state.widths, state.seen.add(self._keys(batch), batch.finite))
+        return Patterns(
+            state.counts + batch.input_counts, state.widths, state.seen.add(self._keys(batch), batch.finite)
+        )
 
     def merge(self, a: Patterns, b: Patterns) -> Patterns:
         """Patterns of either."""
@@ -92,7 +87,7 @@ class TKNP(Criterion[Patterns]):
             return super().admit(state, batch, min_gain=min_gain)
         keys = self._keys(batch)
         admitted = state.seen.firsts(keys, batch.finite & (min_gain < 1))
-        counts = counted(state.counts, admitted, self.exclusions(batch))
+        counts = count_admitted(state.counts, admitted, self.exclusions(batch))
         return admitted, Patterns(counts, state.widths, state.seen.add(keys, admitted))
 
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
@@ -100,12 +95,11 @@ class TKNP(Criterion[Patterns]):
         return not_finite(batch)
 
     def _keys(self, batch: Activations) -> Int[Tensor, "batch 2"]:
-        return batch.memo(("pattern keys", self.k), lambda: self._compute_keys(batch))
+        return batch.shared(("pattern keys", self.k), lambda: self._compute_keys(batch))
 
     def _compute_keys(self, batch: Activations) -> Int[Tensor, "batch 2"]:
         keys = torch.zeros(batch.size, 2, dtype=torch.int64, device=batch.device)
-        groups = group_by_width({name: outputs.shape[1] for name, outputs in batch.layers.items()})
-        for group, stack in zip(groups, batch.stacks, strict=True):
-            for rows in blocks(batch.size, len(group) * group.width, batch.device):
-                keys[rows] += set_keys(among_top_k(stack.values[rows], self.k), group.positions).sum(1)
+        for stack in batch.stacks:
+            for rows in blocks(batch.size, stack.values.shape[1:].numel(), batch.device):
+                keys[rows] += set_keys(among_top_k(stack.values[rows], self.k), stack.positions).sum(1)
         return keys

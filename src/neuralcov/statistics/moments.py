@@ -84,8 +84,8 @@ class Moments(Record, name="moments"):
         count = self.count + added
         batch_mean = values.sum(0) / added.clamp(min=1)[:, None]
         centred = values - batch_mean
-        if stack.counted is not None:
-            centred = centred.masked_fill(~stack.counted[:, :, None], 0)
+        if stack.valid is not None:
+            centred = centred.masked_fill(~stack.valid[:, :, None], 0)
         apart = batch_mean - self.mean
         share = (added / count.clamp(min=1))[:, None]
         bridge = (self.count[:, None] * share).sqrt() * apart

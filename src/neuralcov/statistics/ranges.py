@@ -41,10 +41,10 @@ class Ranges(Record, name="ranges"):
             return self
         low, high = [], []
         for stack, lo, hi in zip(batch.stacks, self.low, self.high, strict=True):
-            if stack.counted is None:
+            if stack.valid is None:
                 least, most = torch.aminmax(stack.values, dim=0)
             else:
-                out = ~stack.counted[:, :, None]
+                out = ~stack.valid[:, :, None]
                 least = stack.values.masked_fill(out, math.inf).amin(0)
                 most = stack.values.masked_fill(out, -math.inf).amax(0)
             low.append(torch.minimum(lo, least.double()))

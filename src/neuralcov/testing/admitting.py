@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import TAKEN, Criterion, State
+from neuralcov.core.counts import VALID
+from neuralcov.core.criterion import Criterion, State
 from neuralcov.testing.cases import Case, copied, of_unknown_classes, same, unchanged, with_not_finite
 
 
@@ -22,7 +23,7 @@ def law_admitting_is_judging_and_observing(case: Case) -> None:
     broken, strange = with_not_finite(case.suite, every=2), of_unknown_classes(case.candidates)
     batch = Activations.cat([case.candidates, broken.take(slice(0, 6)), strange.take(slice(0, 2)), case.candidates])
     alone = [criterion.observe(empty, batch.take(slice(i, i + 1))).counts for i in range(batch.size)]
-    excluded = [int(counts[TAKEN]) == 0 for counts in alone]
+    excluded = [int(counts[VALID]) == 0 for counts in alone]
     for state, limits in ((empty, (-0.5, 0.0)), (criterion.observe(empty, case.suite), (-0.5, 0.0, 0.05))):
         kept = copied(state)
         counts = state.counts + sum(count for count, out in zip(alone, excluded, strict=True) if out)
@@ -31,7 +32,7 @@ def law_admitting_is_judging_and_observing(case: Case) -> None:
             expected, plain = _admitted_by_definition(criterion, state, batch, excluded, min_gain)
             assert admitted.tolist() == expected, f"admitted {admitted.tolist()} above {min_gain}, expected {expected}"
             same(criterion.value(after), criterion.value(plain), "the value after admitting")
-            right = [int(state.counts[TAKEN]) + sum(expected), *counts[1:].tolist()]
+            right = [int(state.counts[VALID]) + sum(expected), *counts[1:].tolist()]
             assert after.counts.tolist() == right, f"admitting counts {after.counts.tolist()}, expected {right}"
         admitted, after = criterion.admit(state, batch, min_gain=torch.inf)
         assert not admitted.any(), "an input gains more than infinity"

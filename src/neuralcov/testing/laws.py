@@ -13,15 +13,14 @@ from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.counts import NOT_FINITE, VALID
 from neuralcov.core.criterion import (
     ALL_PROMISES,
     DUPLICATE_FREE,
     MERGE_EXACT,
     NEVER_FALLS,
-    NOT_FINITE,
     ORDER_FREE,
     SPLIT_FREE,
-    TAKEN,
     Criterion,
 )
 from neuralcov.core.errors import CoverageWarning
@@ -149,7 +148,7 @@ def law_not_finite_inputs_are_left_out(case: Case) -> None:
     mixed = criterion.observe(criterion.init(case.suite.layout), Activations.cat([broken, case.candidates]))
     _same(criterion.value(mixed), criterion.value(clean), "the value with inputs that are not finite")
     assert int(mixed.counts[NOT_FINITE]) == case.suite.size, "inputs that are not finite were not counted"
-    assert int(mixed.counts[TAKEN]) == int(clean.counts[TAKEN]), "inputs taken were miscounted"
+    assert int(mixed.counts[VALID]) == int(clean.counts[VALID]), "inputs taken were miscounted"
     assert not criterion.gain(clean, broken).any(), "an input that is not finite has a gain"
 
 
@@ -231,7 +230,7 @@ def law_merge_exact(case: Case) -> None:
     scale = float(criterion.value(whole).abs())
     _same(criterion.value(merged), criterion.value(whole), "the merged value")
     _same(criterion.gain(merged, case.candidates), criterion.gain(whole, case.candidates), "gains after merging", scale)
-    assert int(merged.counts[TAKEN]) == int(whole.counts[TAKEN]), "merging miscounts the inputs"
+    assert int(merged.counts[VALID]) == int(whole.counts[VALID]), "merging miscounts the inputs"
     _unchanged(left, kept[0], "merge changed its first state")
     _unchanged(right, kept[1], "merge changed its second state")
 

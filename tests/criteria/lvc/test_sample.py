@@ -25,7 +25,7 @@ def test_every_input_is_as_likely_to_stay(monkeypatch):
 def test_what_float32_cannot_hold_is_left_out():
     rows = torch.tensor([[1.0, 2.0], [1e60, 0.0], [3.0, -4.0]], dtype=torch.float64)
     stack = Sample.empty(Layout({"a": 2})).observe(Activations({"a": rows})).stacks()[0]
-    assert stack.counted.tolist() == [[True], [False], [True]]
+    assert stack.valid.tolist() == [[True], [False], [True]]
     assert stack.values[:, 0].tolist() == [[1.0, 2.0], [0.0, 0.0], [3.0, -4.0]]
 
 
@@ -33,4 +33,4 @@ def test_fewer_inputs_than_places():
     sample = Sample.empty(Layout({"a": 2})).observe(Activations({"a": torch.tensor([[1.0, 2.0], [torch.nan, 0.0]])}))
     stack = sample.stacks()[0]
     assert stack.values.shape[0] == 2
-    assert stack.counted.tolist() == [[True], [False]]
+    assert stack.valid.tolist() == [[True], [False]]

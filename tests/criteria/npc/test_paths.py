@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CalibrationError
 from neuralcov.criteria.npc.npc import NPC
-from neuralcov.criteria.npc.paths import Paths, critical_neurons, critical_paths, explained, paths_name
+from neuralcov.criteria.npc.paths import Paths, critical_neurons, critical_paths, finite_with_relevance, paths_name
 from neuralcov.statistics.calibration import Reference
 from neuralcov.statistics.traces import trace_of
 
@@ -117,7 +117,7 @@ def test_classes_are_all_that_occur_among_the_labels():
 def test_an_input_that_is_not_finite_has_no_path():
     b = batch(3)
     b.relevance["layer0"][1, 0] = torch.nan
-    assert explained(b).tolist() == [True, False, True]
+    assert finite_with_relevance(b).tolist() == [True, False, True]
     assert critical_paths(b, 0.7).any(1).tolist() == [True, False, True]
 
 

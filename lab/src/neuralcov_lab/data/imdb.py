@@ -10,18 +10,21 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
+import re
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import atomic_write
 from neuralcov.sources.samples import Samples
-from neuralcov_lab.data.text import PADDING, Vocabulary, tokens
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.fetching.cache import require
 
@@ -33,6 +36,10 @@ PER_CLASS = 8_750
 SPLITS = ("train", "test", "validation")
 _RECIPE = {"tokenizer": 1, "seed": SEED, "per class": PER_CLASS, "vocabulary": VOCABULARY, "length": LENGTH}
 _ENCODED = "encoded.npz"
+PADDING, UNKNOWN = 0, 1
+_SPECIAL = ("<pad>", "<unk>")
+_MARKUP = re.compile(r"<[^>]*>")
+_TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z]+)*|[!?]")
 
 Review = tuple[str, int]
 Tokenised = tuple[list[str], int]
@@ -125,14 +132,9 @@ def _encoded(place: Path) -> dict[str, np.ndarray]:
 
 
 def _keep(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            np.savez_compressed(file, allow_pickle=False, **arrays)
-        os.replace(unfinished, path)
-    except OSError:
-        # A folder that cannot be written costs time at the next load, no more.
-        unfinished.unlink(missing_ok=True)
+    # A folder that cannot be written costs time at the next load, no more.
+    with suppress(OSError), atomic_write(path) as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def _read_folders(folder: Path) -> Iterator[Review]:
@@ -160,3 +162,57 @@ def _read_csv(path: Path) -> Iterator[Review]:
                 yield row["review"], CLASSES.index(row["sentiment"])
     except (csv.Error, KeyError, ValueError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: expected rows of review and sentiment, positive or negative ({error})") from error
+
+
+def tokens(text: str) -> list[str]:
+    """Return words in lower case, with their apostrophes, and the marks that carry feeling.
+
+    >>> tokens("I <br /> DON'T know... Great?!")
+    ['i', "don't", 'know', 'great', '?', '!']
+    """
+    return _TOKEN.findall(_MARKUP.sub(" ", text.lower()).replace("\u2019", "'"))
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Number tokens: 0 is padding, 1 stands for every token that is not listed.
+
+    >>> words = Vocabulary.counted([["good", "film"], ["good"]], size=3)
+    >>> words.numbers(["good", "bad"]), words.words([2, 1])
+    ([2, 1], ['good', '<unk>'])
+    """
+
+    entries: tuple[str, ...]
+    _index: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_index", {entry: number for number, entry in enumerate(self.entries)})
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @classmethod
+    def counted(cls, texts: Iterable[Sequence[str]], size: int) -> Vocabulary:
+        """Keep the most frequent tokens, ties in alphabetical order, to ``size`` entries with the two special ones."""
+        counts = Counter(token for text in texts for token in text)
+        by_rank = sorted(counts, key=lambda token: (-counts[token], token))
+        return cls((*_SPECIAL, *by_rank[: size - len(_SPECIAL)]))
+
+    def numbers(self, text: Sequence[str]) -> list[int]:
+        """Return the tokens' numbers."""
+        return [self._index.get(token, UNKNOWN) for token in text]
+
+    def words(self, numbers: Iterable[int]) -> list[str]:
+        """Return the tokens behind numbers, without padding."""
+        return [self.entries[int(number)] for number in numbers if int(number) != PADDING]
+
+    def encode(self, texts: Sequence[Sequence[str]], length: int) -> np.ndarray:
+        """Return ``(texts, length)`` numbers: the last ``length`` tokens of each text, padded behind.
+
+        A review's verdict is mostly at its end, so that the end is what is kept.
+        """
+        table = np.full((len(texts), length), PADDING, dtype=np.int16)
+        for row, text in enumerate(texts):
+            kept = self.numbers(text[-length:])
+            table[row, : len(kept)] = kept
+        return table

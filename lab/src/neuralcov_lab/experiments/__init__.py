@@ -1,8 +1,8 @@
-"""The NLC paper's experiments, repeated on real data, cut into cells that can be interrupted and resumed."""
+"""The NLC paper's experiments, repeated on real data, cut into jobs that can be interrupted and resumed."""
 
-from neuralcov_lab.experiments.catalogue import PLANS, cells_of
-from neuralcov_lab.experiments.cells import CellFolder, Outcome, run_cells
+from neuralcov_lab.experiments.context import ExperimentContext
+from neuralcov_lab.experiments.jobs import JobFolder, Outcome, run_jobs
+from neuralcov_lab.experiments.plans import PLANS, jobs_of
 from neuralcov_lab.experiments.scales import SCALES, Scale
-from neuralcov_lab.experiments.workbench import Workbench
 
-__all__ = ["PLANS", "SCALES", "CellFolder", "Outcome", "Scale", "Workbench", "cells_of", "run_cells"]
+__all__ = ["PLANS", "SCALES", "JobFolder", "Outcome", "Scale", "ExperimentContext", "jobs_of", "run_jobs"]

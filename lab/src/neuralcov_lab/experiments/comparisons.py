@@ -1,4 +1,4 @@
-"""Ground-truth orders: which suite should come out above which, and which criteria say so."""
+"""Judge ground-truth orders: which suite should come out above which, and which criteria say so."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import combinations, pairwise
 from statistics import mean, stdev
 from typing import Any
 
-from neuralcov_lab.experiments.cells import CellFolder
+from neuralcov_lab.experiments.jobs import JobFolder, JobResult
 
 ON_TOP, ALONE, EQUAL = "on top of training data", "alone", "at equal size"
 NOTHING = "nothing"
@@ -25,7 +25,7 @@ _PAIRS = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """Suites in the order they should come out, largest first, and what criteria made of them.
+    """Hold suites in the order they should come out, largest first, and what criteria made of them.
 
     Args:
         experiment: whose.
@@ -46,28 +46,28 @@ class Comparison:
     runs: Mapping[str, Sequence[Sequence[float]]]
 
     def means(self, criterion: str) -> list[float]:
-        """Mean over runs, by suite."""
+        """Return the mean over runs, by suite."""
         return [mean(values) for values in zip(*self.runs[criterion], strict=True)]
 
-    def spreads(self, criterion: str) -> list[float]:
-        """Standard deviation over runs, by suite; 0 for a single run."""
+    def deviations(self, criterion: str) -> list[float]:
+        """Return the standard deviation over runs, by suite; 0 for a single run."""
         columns = zip(*self.runs[criterion], strict=True)
         return [stdev(values) if len(values) > 1 else 0.0 for values in columns]
 
     def right(self, criterion: str) -> bool:
-        """Whether the means fall strictly along the order."""
+        """Return whether the means fall strictly along the order."""
         return _falls(self.means(criterion))
 
     def pairs(self, criterion: str) -> list[bool]:
-        """For every two suites whether the means put them right, neighbours or not."""
+        """Return, for every two suites, whether the means put them right, neighbours or not."""
         return [above > below for above, below in combinations(self.means(criterion), 2)]
 
     def runs_right(self, criterion: str) -> int:
-        """In how many runs the values do."""
+        """Return in how many runs the values do."""
         return sum(_falls(values) for values in self.runs[criterion])
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, verdicts included."""
+        """Return plain data, verdicts included."""
         return {
             "experiment": self.experiment,
             "subject": self.subject,
@@ -78,7 +78,7 @@ class Comparison:
             "criteria": {
                 name: {
                     "means": self.means(name),
-                    "spreads": self.spreads(name),
+                    "spreads": self.deviations(name),
                     "runs": len(self.runs[name]),
                     "right": self.right(name),
                     "runs right": self.runs_right(name),
@@ -88,19 +88,17 @@ class Comparison:
         }
 
 
-def comparisons(folder: CellFolder) -> list[Comparison]:
-    """All that finished cells allow."""
-    found = dict(folder.results())
-    results = {name: content["result"] for name, content in found.items()}
-    parameters = {name: content["parameters"] for name, content in found.items()}
+def comparisons(folder: JobFolder) -> list[Comparison]:
+    """Make all comparisons that finished jobs allow."""
+    jobs = list(folder.results())
     return [
-        *_noise(results, parameters),
-        *_equal(results, parameters),
-        *_paths(results, parameters),
-        *_paper_batches(results, parameters),
-        *_text(results),
-        *_generative(results),
-        *_attacks(results, parameters),
+        *_noise(jobs),
+        *_equal(jobs),
+        *_paths(jobs),
+        *_paper_batches(jobs),
+        *_text(jobs),
+        *_generative(jobs),
+        *_attacks(jobs),
     ]
 
 
@@ -116,7 +114,7 @@ def _reading(result: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
 def _compare(
     experiment: str, subject: str, label: str, basis: str, suites: Sequence[str], runs: Sequence[Mapping[str, Any]]
 ) -> Comparison:
-    """From readings by run and suite, of criteria that every run followed through every suite."""
+    """Compare readings by run and suite, of criteria that every run followed through every suite."""
     key = _KEYS[basis]
     measured = [run[suite][key] for run in runs for suite in suites if suite != NOTHING]
     names = [name for name in measured[0] if all(name in values for values in measured)]
@@ -125,23 +123,42 @@ def _compare(
     return Comparison(experiment, subject, label, basis, tuple(suites), sizes, values)
 
 
-def _noise(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
+def _readings(job: JobResult) -> dict[str, Mapping[str, Any]]:
+    """Return the last reading of every suite of a job."""
+    return {suite: _reading(job.result, suite) for suite in job.result["suites"]}
+
+
+def _test_suites(jobs: Sequence[JobResult]) -> dict[str, Mapping[str, Any]]:
+    """Return, by network, the reading of its test suite, which several experiments compare with."""
+    return {
+        job.parameters["network"]: _reading(job.result, "test")
+        for job in jobs
+        if job.belongs_to("diversity-image") and set(job.parameters) == {"network"}
+    }
+
+
+def _noise(jobs: Sequence[JobResult]) -> Iterator[Comparison]:
     grouped: dict[tuple[str, str, float], list[Mapping[str, Any]]] = {}
-    for name, result in results.items():
-        given = parameters[name]
-        if name.startswith("diversity-image.") and "unit" in given and f"test.{given['network']}" in results:
-            test = _reading(results[f"test.{given['network']}"], "test")
-            run = {"test": test} | {suite: _reading(result, suite) for suite in result["suites"]}
+    tests = _test_suites(jobs)
+    for job in jobs:
+        given = job.parameters
+        if job.belongs_to("diversity-image") and "unit" in given and given["network"] in tests:
+            run = {"test": tests[given["network"]]} | _readings(job)
             grouped.setdefault((given["network"], given["unit"], given["noise"]), []).append(run)
     for (network, unit, noise), runs in grouped.items():
-        largest_first = sorted((suite for suite in runs[0] if suite != "test"), key=lambda s: -int(s[1:]))
-        yield from _copies("diversity-image", network, f"noise ±{noise:g}, {unit} units", largest_first, runs)
+        label = f"noise ±{noise:g}, {unit} units"
+        yield from compare_copies("diversity-image", network, label, _largest_first(runs[0]), runs)
 
 
-def _copies(
+def _largest_first(run: Mapping[str, Any]) -> list[str]:
+    """Return the suites of copies, x10 before x1."""
+    return sorted((suite for suite in run if suite != "test"), key=lambda suite: -int(suite[1:]))
+
+
+def compare_copies(
     experiment: str, subject: str, label: str, largest_first: Sequence[str], runs: Sequence[Mapping[str, Any]]
 ) -> Iterator[Comparison]:
-    """The test suite above copies, more copies above fewer."""
+    """Compare the test suite with copies: it should come out above them, more copies above fewer."""
     yield _compare(experiment, subject, label, ON_TOP, ("test", *largest_first), runs)
     alone = _compare(experiment, subject, label, ALONE, ("test", *largest_first), runs)
     yield alone
@@ -154,11 +171,11 @@ def _copies(
         yield replace(fewer, runs=rest)
 
 
-def _equal(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
-    for name, result in results.items():
-        if not name.endswith((".equal", ".paths")):
+def _equal(jobs: Sequence[JobResult]) -> Iterator[Comparison]:
+    for job in jobs:
+        if "draws" not in job.result:
             continue
-        draws = result["draws"]
+        draws = job.result["draws"]
         for above, below in _PAIRS:
             first, second = draws[above], draws[below]
             pairs = list(zip(first["values"], second["values"], strict=True))
@@ -166,7 +183,7 @@ def _equal(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterato
             suites = tuple(suite.partition(", as many")[0] for suite in (above, below))
             yield Comparison(
                 "diversity-image",
-                parameters[name]["network"],
+                job.parameters["network"],
                 f"{suites[0]} > {suites[1]}",
                 EQUAL,
                 suites,
@@ -175,12 +192,11 @@ def _equal(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterato
             )
 
 
-def _paths(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
+def _paths(jobs: Sequence[JobResult]) -> Iterator[Comparison]:
     grouped: dict[str, list[Mapping[str, Any]]] = {}
-    for name, result in results.items():
-        if name.partition(".run")[0].endswith(".paths"):
-            run = {suite: _reading(result, suite) for suite in result["suites"]}
-            grouped.setdefault(parameters[name]["network"], []).append(run)
+    for job in jobs:
+        if "noises" in job.parameters:
+            grouped.setdefault(job.parameters["network"], []).append(_readings(job))
     for network, runs in grouped.items():
         for basis in (ON_TOP, ALONE):
             for suite in (suite for suite in runs[0] if suite.startswith("x1 ")):
@@ -194,13 +210,12 @@ def _paths(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterato
             yield _compare("perturbations", network, "PGD", basis, ("test", "AP PGD", NOTHING), runs)
 
 
-def _paper_batches(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
-    for name, result in results.items():
-        if not name.endswith(".paper-batches"):
+def _paper_batches(jobs: Sequence[JobResult]) -> Iterator[Comparison]:
+    for job in jobs:
+        if "chunk" not in job.result:
             continue
-        network, noise = parameters[name]["network"], parameters[name]["noise"]
-        run = {suite: _reading(result, suite) for suite in result["suites"]}
-        fed = f"in batches of {result['chunk']}"
+        network, noise, run = job.parameters["network"], job.parameters["noise"], _readings(job)
+        fed = f"in batches of {job.result['chunk']}"
         for unit in ("normalised", "pixel"):
             largest_first = sorted((s for s in run if s.endswith(f" {unit}")), key=lambda s: -int(s.split()[0][1:]))
             plain = {"test": run["test"]} | {suite.split()[0]: run[suite] for suite in largest_first}
@@ -211,40 +226,30 @@ def _paper_batches(results: Mapping[str, Any], parameters: Mapping[str, Any]) ->
             yield _compare("faults", network, f"PGD, {fed}", basis, ("PGD", "test"), [run])
 
 
-def _text(results: Mapping[str, Any]) -> Iterator[Comparison]:
-    if "diversity-text.test" not in results:
+def _text(jobs: Sequence[JobResult]) -> Iterator[Comparison]:
+    reviews = [job for job in jobs if job.belongs_to("diversity-text")]
+    test = next((_reading(job.result, "test") for job in reviews if "run" not in job.parameters), None)
+    if test is None:
         return
-    test = _reading(results["diversity-text.test"], "test")
-    runs = [
-        {"test": test} | {suite: _reading(result, suite) for suite in result["suites"]}
-        for name, result in results.items()
-        if name.startswith("diversity-text.shuffled")
-    ]
+    runs = [{"test": test} | _readings(job) for job in reviews if "run" in job.parameters]
     if runs:
-        largest_first = sorted((suite for suite in runs[0] if suite != "test"), key=lambda s: -int(s[1:]))
-        yield from _copies("diversity-text", "lstm", "shuffled words", largest_first, runs)
+        yield from compare_copies("diversity-text", "lstm", "shuffled words", _largest_first(runs[0]), runs)
 
 
-def _generative(results: Mapping[str, Any]) -> Iterator[Comparison]:
-    runs = [
-        {suite: _reading(result, suite) for suite in result["suites"]}
-        for name, result in results.items()
-        if name.startswith("diversity-generative.")
-    ]
+def _generative(jobs: Sequence[JobResult]) -> Iterator[Comparison]:
+    runs = [_readings(job) for job in jobs if job.belongs_to("diversity-generative")]
     if runs:
         yield _compare("diversity-generative", "generator", "schemes", ALONE, tuple(runs[0]), runs)
 
 
-def _attacks(results: Mapping[str, Any], parameters: Mapping[str, Any]) -> Iterator[Comparison]:
+def _attacks(jobs: Sequence[JobResult]) -> Iterator[Comparison]:
     grouped: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
-    for name, result in results.items():
-        experiment = name.partition(".")[0]
-        if experiment in ("faults", "faults-test", "perturbations"):
-            network, method = parameters[name]["network"], parameters[name]["method"]
-            if f"test.{network}" in results:
-                suite = next(iter(result["suites"]))
-                run = {suite: _reading(result, suite), "test": _reading(results[f"test.{network}"], "test")}
-                grouped.setdefault((experiment, network, method), []).append(run)
+    tests = _test_suites(jobs)
+    for job in jobs:
+        given = job.parameters
+        if "method" in given and given["network"] in tests:
+            run = _readings(job) | {"test": tests[given["network"]]}
+            grouped.setdefault((job.experiments[0], given["network"], given["method"]), []).append(run)
     for (experiment, network, method), runs in grouped.items():
         suite = next(iter(runs[0]))
         order = ("test", suite, NOTHING) if experiment == "perturbations" else (suite, "test")

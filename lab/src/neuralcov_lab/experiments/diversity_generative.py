@@ -7,24 +7,24 @@ from typing import Any
 import torch
 
 from neuralcov_lab import zoo
-from neuralcov_lab.experiments.cells import Cell
-from neuralcov_lab.experiments.panel import Panel, Reading
+from neuralcov_lab.experiments.context import ExperimentContext
+from neuralcov_lab.experiments.jobs import Job
+from neuralcov_lab.experiments.measuring import CalibratedCriteria, ModelReader
 from neuralcov_lab.experiments.scales import Scale
 from neuralcov_lab.experiments.settings import table_settings
 from neuralcov_lab.experiments.subjects import trained
 from neuralcov_lab.experiments.suites import Latents, generative_schemes, normal_latents
 from neuralcov_lab.experiments.toys import toy_generator
-from neuralcov_lab.experiments.workbench import Workbench
 
 NAME = "diversity-generative"
 # The distances of CC that the paper takes for this generator.
 DISTANCES = (50, 100, 200)
 
 
-def plan(scale: Scale) -> list[Cell]:
+def plan(scale: Scale) -> list[Job]:
     """All schemes, run by run."""
     return [
-        Cell(
+        Job(
             name=f"{NAME}.schemes" + (f".run{run}" if run else ""),
             experiments=(NAME,),
             compute=schemes,
@@ -37,46 +37,46 @@ def plan(scale: Scale) -> list[Cell]:
     ]
 
 
-def schemes(bench: Workbench, run: int) -> dict[str, Any]:
+def schemes(context: ExperimentContext, run: int) -> dict[str, Any]:
     """Values on their own: the training inputs of a generator are drawn from the very distribution of ``Normal``."""
-    net, panel = _network(bench), _panel(bench)
-    whole = _latents(bench, net, run + 1)
-    found = {name: panel.measure(suite) for name, suite in generative_schemes(whole, net.num_classes).items()}
+    net, criteria = _network(context), _criteria(context)
+    whole = _latents(context, net, run + 1)
+    found = {name: criteria.measure(suite) for name, suite in generative_schemes(whole, net.num_classes).items()}
     return {
         "suites": found,
-        "training": {"inputs": panel.training_inputs, "values": panel.training_values},
-        "layers": len(panel.layout),
-        "neurons": panel.layout.neurons,
+        "training": {"inputs": criteria.training_inputs, "values": criteria.training_values},
+        "layers": len(criteria.layout),
+        "neurons": criteria.layout.neurons,
     }
 
 
-def _network(bench: Workbench) -> zoo.Generator:
+def _network(context: ExperimentContext) -> zoo.Generator:
     def make() -> zoo.Generator:
-        toy = bench.scale.generator == "toy"
-        net = toy_generator() if toy else trained("generator", bench.scale.generator)
+        toy = context.scale.generator == "toy"
+        net = toy_generator() if toy else trained("generator", context.scale.generator)
         assert isinstance(net, zoo.Generator)
-        return net.to(bench.device).eval()
+        return net.to(context.device).eval()
 
-    return bench.prepare("generator", make)
-
-
-def _latents(bench: Workbench, net: zoo.Generator, number: int) -> Latents:
-    random = bench.generator(23, number)
-    return normal_latents(bench.scale.generated, net.num_classes, net.linear.in_features, bench.scale.batch, random)
+    return context.prepare("generator", make)
 
 
-def _panel(bench: Workbench) -> Panel:
+def _latents(context: ExperimentContext, net: zoo.Generator, number: int) -> Latents:
+    random = context.generator(23, number)
+    return normal_latents(context.scale.generated, net.num_classes, net.linear.in_features, context.scale.batch, random)
+
+
+def _criteria(context: ExperimentContext) -> CalibratedCriteria:
     """Calibrated on other inputs of the same kind; surprise goes by the class that was asked for."""
-    net = _network(bench)
+    net = _network(context)
     settings = table_settings(DISTANCES, by="label")
-    return bench.prepare(
-        "panel of the generator",
-        lambda: Panel.calibrated(
+    return context.prepare(
+        "criteria on the generator",
+        lambda: CalibratedCriteria.learn(
             net,
             settings,
-            _latents(bench, net, 0),
-            chunk=bench.scale.chunk,
-            reading=Reading(predictions=False, unpack=_conditioned),
+            _latents(context, net, 0),
+            chunk=context.scale.chunk,
+            reader=ModelReader(predictions=False, unpack=_conditioned),
         ),
     )
 

@@ -10,38 +10,38 @@ import torch
 from neuralcov.core.activations import Activations
 from neuralcov.criteria import NLC
 from neuralcov.sources.samples import Samples
-from neuralcov_lab.experiments.cells import Cell
-from neuralcov_lab.experiments.panel import Panel, slices
+from neuralcov_lab.experiments.context import ExperimentContext
+from neuralcov_lab.experiments.jobs import Job
+from neuralcov_lab.experiments.measuring import CalibratedCriteria, slices
 from neuralcov_lab.experiments.scales import Scale
 from neuralcov_lab.experiments.subjects import (
     activations_of_test,
     attacked,
-    image_panel,
+    image_criteria,
     image_subject,
-    path_panel,
+    path_criteria,
     perturbed,
     random_classes,
     seeds_of,
 )
 from neuralcov_lab.experiments.suites import NORMALISED, PIXEL, NoisyCopies, of_classes
-from neuralcov_lab.experiments.workbench import Workbench, mixed
 
 NAME = "diversity-image"
 # NPC takes more than half a minute on a GPU for these and is repeated as often as there was time for.
 _PATH_RUNS = {"resnet50": 2, "mobilenet_v2": 1}
 
 
-def plan(scale: Scale) -> list[Cell]:
+def plan(scale: Scale) -> list[Job]:
     """The test suite and the paper's noise on every network first, then other noise, equal sizes, repetitions."""
-    cells = [test_cell(network, scale) for network in scale.networks]
+    jobs = [test_job(network, scale) for network in scale.networks]
     for noise in scale.noises:
         for unit in (NORMALISED, PIXEL):
             for network in scale.networks:
                 for run in range(scale.runs):
-                    cells.append(_noise_cell(network, unit, noise, run, scale))
+                    jobs.append(_noise_job(network, unit, noise, run, scale))
     for network in scale.networks:
-        cells.append(
-            Cell(
+        jobs.append(
+            Job(
                 name=f"{NAME}.{network}.equal",
                 experiments=(NAME,),
                 compute=equal_sizes,
@@ -51,8 +51,8 @@ def plan(scale: Scale) -> list[Cell]:
                 kind=f"equal {network}",
             )
         )
-        cells.append(
-            Cell(
+        jobs.append(
+            Job(
                 name=f"{NAME}.{network}.paper-batches",
                 experiments=(NAME, "faults"),
                 compute=paper_batches,
@@ -64,13 +64,13 @@ def plan(scale: Scale) -> list[Cell]:
             )
         )
         often = min(scale.runs, _PATH_RUNS.get(network, scale.runs))
-        cells += [_path_cell(network, run, scale) for run in range(often)]
-    return cells
+        jobs += [_path_job(network, run, scale) for run in range(often)]
+    return jobs
 
 
-def test_cell(network: str, scale: Scale) -> Cell:
+def test_job(network: str, scale: Scale) -> Job:
     """The test suite of a network, which several experiments compare with."""
-    return Cell(
+    return Job(
         name=f"test.{network}",
         experiments=(NAME, "faults", "faults-test", "perturbations"),
         compute=test_suite,
@@ -81,11 +81,11 @@ def test_cell(network: str, scale: Scale) -> Cell:
     )
 
 
-def _noise_cell(network: str, unit: str, noise: float, run: int, scale: Scale) -> Cell:
+def _noise_job(network: str, unit: str, noise: float, run: int, scale: Scale) -> Job:
     paper = noise == scale.noises[0]
     rank = (1 if unit == NORMALISED else 30) if paper else (60 if unit == NORMALISED else 65)
     again = 80 if paper else 90
-    return Cell(
+    return Job(
         name=f"{NAME}.{network}.{unit}-{noise:g}" + (f".run{run}" if run else ""),
         experiments=(NAME,),
         compute=noisy_copies,
@@ -96,9 +96,9 @@ def _noise_cell(network: str, unit: str, noise: float, run: int, scale: Scale) -
     )
 
 
-def _path_cell(network: str, run: int, scale: Scale) -> Cell:
+def _path_job(network: str, run: int, scale: Scale) -> Job:
     again = {"run": run} if run else {}
-    return Cell(
+    return Job(
         name=f"{NAME}.{network}.paths" + (f".run{run}" if run else ""),
         experiments=(NAME, "faults", "faults-test", "perturbations"),
         compute=path_coverage,
@@ -109,63 +109,71 @@ def _path_cell(network: str, run: int, scale: Scale) -> Cell:
     )
 
 
-def test_suite(bench: Workbench, network: str) -> dict[str, Any]:
+def test_suite(context: ExperimentContext, network: str) -> dict[str, Any]:
     """The test suite, after a tenth and a half of it as well."""
-    subject, panel = image_subject(bench, network), image_panel(bench, network)
-    size = bench.scale.batch
+    subject, criteria = image_subject(context, network), image_criteria(context, network)
+    size = context.scale.batch
     marks = sorted({len(subject.test) // 10 // size * size, len(subject.test) // 2 // size * size} - {0})
     with torch.no_grad():
         right = [(subject.model(inputs).argmax(1) == labels).sum() for inputs, labels in subject.test.batches(size)]
     return {
-        "suites": {"test": panel.measure(subject.test.batches(size), marks)},
-        "training": {"inputs": panel.training_inputs, "values": panel.training_values},
+        "suites": {"test": criteria.measure(subject.test.batches(size), marks)},
+        "training": {"inputs": criteria.training_inputs, "values": criteria.training_values},
         "accuracy": int(torch.stack(right).sum()) / len(subject.test),
-        "layers": len(panel.layout),
-        "neurons": panel.layout.neurons,
+        "layers": len(criteria.layout),
+        "neurons": criteria.layout.neurons,
     }
 
 
-def noisy_copies(bench: Workbench, network: str, unit: str, noise: float, run: int) -> dict[str, Any]:
+def noisy_copies(context: ExperimentContext, network: str, unit: str, noise: float, run: int) -> dict[str, Any]:
     """×1 and ×10 in one go: the first copies of the larger suite are the smaller one."""
-    subject, panel, scale = image_subject(bench, network), image_panel(bench, network), bench.scale
+    subject, criteria, scale = image_subject(context, network), image_criteria(context, network), context.scale
     counts = {f"x{multiple}": multiple * len(subject.test) for multiple in scale.multiples}
     copies = NoisyCopies(
-        seeds_of(bench, subject.test, run), max(counts.values()), noise, unit, scale.batch, mixed(bench.seed, 3, run)
+        seeds_of(context, subject.test, run),
+        max(counts.values()),
+        noise,
+        unit,
+        scale.batch,
+        context.combined_seed(3, run),
     )
     marks = sorted(counts.values())
-    readings = panel.measure(_exactly(copies, marks), marks, alone=scale.alone * len(subject.test))
+    readings = criteria.measure(_exactly(copies, marks), marks, alone=scale.alone * len(subject.test))
     found = {reading["inputs"]: reading for reading in readings}
     return {"suites": {name: [found[count]] for name, count in counts.items()}}
 
 
-def equal_sizes(bench: Workbench, network: str, drawn: int) -> dict[str, Any]:
+def equal_sizes(context: ExperimentContext, network: str, drawn: int) -> dict[str, Any]:
     """Random subsets of suites, on their own, each pair at one size."""
-    panel = image_panel(bench, network)
-    test = activations_of_test(bench, network)
-    return {"draws": _draws(bench, network, panel, test, drawn, bench.scale.batch), "unit of LVC": _unit(panel)}
+    criteria = image_criteria(context, network)
+    test = activations_of_test(context, network)
+    return {
+        "draws": _draws(context, network, criteria, test, drawn, context.scale.batch),
+        "unit of LVC": _unit(criteria),
+    }
 
 
 def _draws(
-    bench: Workbench, network: str, panel: Panel, test: Activations, drawn: int, size: int
+    context: ExperimentContext, network: str, criteria: CalibratedCriteria, test: Activations, drawn: int, size: int
 ) -> dict[str, dict[str, Any]]:
     """By suite, how many inputs were drawn of it and the values of every draw.
 
     Every suite is larger than what is drawn of it, so that draws differ.
     """
-    subject, scale = image_subject(bench, network), bench.scale
+    subject, scale = image_subject(context, network), context.scale
     classes = len(subject.test.classes)
-    half = min(drawn, _smallest(bench, subject.test, classes // 2))
-    single = min(drawn, _smallest(bench, subject.test, 1))
-    draw = _Drawing(bench, panel)
+    half = min(drawn, _smallest(context, subject.test, classes // 2))
+    single = min(drawn, _smallest(context, subject.test, 1))
+    draw = _Drawing(context, criteria)
 
     def noisy(unit: str) -> Activations:
         count = max(len(subject.test), 2 * drawn)
-        return panel.keep(NoisyCopies(seeds_of(bench, subject.test, 0), count, scale.noises[0], unit, size, 5))
+        return criteria.keep(NoisyCopies(seeds_of(context, subject.test, 0), count, scale.noises[0], unit, size, 5))
 
     def some_classes(wanted: int) -> Callable[[int], torch.Tensor]:
-        return lambda number: of_classes(subject.test, random_classes(bench, classes, wanted, number))
+        return lambda number: of_classes(subject.test, random_classes(context, classes, wanted, number))
 
-    kept = perturbed(bench, network, "PGD")
+    kept = perturbed(context, network, "PGD")
     few = len(kept) // 2
     found = {
         "test": draw(test, drawn),
@@ -174,81 +182,85 @@ def _draws(
         "test, as many as one class": draw(test, single),
         "one class": draw(test, single, some_classes(1)),
         "test, as many as perturbed": draw(test, few),
-        "perturbed": draw(panel.keep(kept.batches(size)), few),
+        "perturbed": draw(criteria.keep(kept.batches(size)), few),
         f"noisy copies, {NORMALISED}": draw(noisy(NORMALISED), drawn),
         f"noisy copies, {PIXEL}": draw(noisy(PIXEL), drawn),
     }
-    moved = attacked(bench, network, "train", "PGD").samples
+    moved = attacked(context, network, "train", "PGD").samples
     some = min(drawn, len(moved) // 2)
-    found["PGD"] = draw(panel.keep(moved.batches(size)), some)
+    found["PGD"] = draw(criteria.keep(moved.batches(size)), some)
     found["test, as many as PGD"] = found["test"] if some == drawn else draw(test, some)
     return found
 
 
-def paper_batches(bench: Workbench, network: str, noise: float) -> dict[str, Any]:
+def paper_batches(context: ExperimentContext, network: str, noise: float) -> dict[str, Any]:
     """NLC once more, fed as the paper's code feeds it: its growing rule depends on the size of batches."""
-    subject, scale = image_subject(bench, network), bench.scale
-    panel = Panel.calibrated(subject.model, [NLC()], subject.train.batches(scale.batch), chunk=scale.paper_chunk)
-    suites: dict[str, Any] = {"test": panel.measure(subject.test.batches(scale.batch))}
+    subject, scale = image_subject(context, network), context.scale
+    criteria = CalibratedCriteria.learn(
+        subject.model, [NLC()], subject.train.batches(scale.batch), chunk=scale.paper_chunk
+    )
+    suites: dict[str, Any] = {"test": criteria.measure(subject.test.batches(scale.batch))}
     marks = sorted(multiple * len(subject.test) for multiple in scale.multiples)
     for unit in (NORMALISED, PIXEL):
         copies = NoisyCopies(
-            seeds_of(bench, subject.test, 0), marks[-1], noise, unit, scale.batch, mixed(bench.seed, 3, 0)
+            seeds_of(context, subject.test, 0), marks[-1], noise, unit, scale.batch, context.combined_seed(3, 0)
         )
-        for multiple, reading in zip(scale.multiples, panel.measure(_exactly(copies, marks), marks), strict=True):
+        for multiple, reading in zip(scale.multiples, criteria.measure(_exactly(copies, marks), marks), strict=True):
             suites[f"x{multiple} {unit}"] = [reading]
-    moved = attacked(bench, network, "train", "PGD").samples
-    suites["PGD"] = panel.measure(moved.batches(scale.batch))
+    moved = attacked(context, network, "train", "PGD").samples
+    suites["PGD"] = criteria.measure(moved.batches(scale.batch))
     return {"suites": suites, "chunk": scale.paper_chunk}
 
 
-def path_coverage(bench: Workbench, network: str, noises: Sequence[float], drawn: int, run: int = 0) -> dict[str, Any]:
+def path_coverage(
+    context: ExperimentContext, network: str, noises: Sequence[float], drawn: int, run: int = 0
+) -> dict[str, Any]:
     """NPC, after a part of the training data only, since relevance is costly; in the first run also at equal sizes."""
-    subject, panel, scale = image_subject(bench, network), path_panel(bench, network), bench.scale
+    subject, criteria, scale = image_subject(context, network), path_criteria(context, network), context.scale
     size, count = min(scale.batch, 500), scale.path_inputs
-    seeds = seeds_of(bench, subject.test, run)
+    seeds = seeds_of(context, subject.test, run)
     part = subject.test.take(slice(0, count))
-    suites: dict[str, Any] = {"test": panel.measure(part.batches(size))}
+    suites: dict[str, Any] = {"test": criteria.measure(part.batches(size))}
     for noise in noises:
         for unit in (NORMALISED, PIXEL):
             # ×1 has as many copies as there are test inputs here; ×10 would take ten times as long and is left out.
             copies = NoisyCopies(seeds, len(part), noise, unit, size, 5 + run)
-            suites[f"x1 {unit} {noise:g}"] = panel.measure(copies)
+            suites[f"x1 {unit} {noise:g}"] = criteria.measure(copies)
     for name, split in (("PGD", "train"), ("PGD test", "test")):
-        moved = attacked(bench, network, split, "PGD", run=run).samples
-        suites[name] = panel.measure(moved.take(slice(0, count)).batches(size))
-    suites["AP PGD"] = panel.measure(perturbed(bench, network, "PGD", run=run).batches(size))
+        moved = attacked(context, network, split, "PGD", run=run).samples
+        suites[name] = criteria.measure(moved.take(slice(0, count)).batches(size))
+    suites["AP PGD"] = criteria.measure(perturbed(context, network, "PGD", run=run).batches(size))
     found: dict[str, Any] = {
         "suites": suites,
-        "training": {"inputs": panel.training_inputs, "values": panel.training_values},
+        "training": {"inputs": criteria.training_inputs, "values": criteria.training_values},
         "left out": f"x{max(scale.multiples)}",
     }
     if run == 0:
-        found["draws"] = _draws(bench, network, panel, panel.keep(subject.test.batches(size)), drawn, size)
+        found["draws"] = _draws(context, network, criteria, criteria.keep(subject.test.batches(size)), drawn, size)
     return found
 
 
 class _Drawing:
     """Values of random subsets of a suite."""
 
-    def __init__(self, bench: Workbench, panel: Panel) -> None:
-        self._bench, self._panel = bench, panel
+    def __init__(self, context: ExperimentContext, criteria: CalibratedCriteria) -> None:
+        self._context, self._criteria = context, criteria
 
     def __call__(
         self, suite: Activations, size: int, within: Callable[[int], torch.Tensor] | None = None
     ) -> dict[str, Any]:
-        scale = self._bench.scale
+        scale = self._context.scale
         values = []
         for number in range(scale.draws):
             rows = torch.arange(suite.size, device=suite.device) if within is None else within(number)
-            chosen = rows[self._bench.rows(len(rows), size, 13, number)]
-            values.append(self._panel.values_of(slices(suite, scale.batch, chosen)))
+            chosen = rows[self._context.rows(len(rows), size, 13, number)]
+            values.append(self._criteria.values_of(slices(suite, scale.batch, chosen)))
         return {"inputs": min(size, suite.size), "values": values}
 
 
-def _smallest(bench: Workbench, samples: Samples, wanted: int) -> int:
+def _smallest(context: ExperimentContext, samples: Samples, wanted: int) -> int:
     """How many inputs every draw of so many classes has at least."""
-    drawn = (random_classes(bench, len(samples.classes), wanted, draw) for draw in range(bench.scale.draws))
+    drawn = (random_classes(context, len(samples.classes), wanted, draw) for draw in range(context.scale.draws))
     return min(len(of_classes(samples, classes)) for classes in drawn)
 
 
@@ -262,6 +274,6 @@ def _exactly(copies: NoisyCopies, counts: list[int]) -> Iterator[tuple[torch.Ten
         seen += len(labels)
 
 
-def _unit(panel: Panel) -> float:
+def _unit(criteria: CalibratedCriteria) -> float:
     """What LVC's relative value divides by."""
-    return next(float(c.fitted.reference_volume) for c in panel.criteria if type(c).__name__ == "LVC")
+    return next(float(c.fitted.reference_volume) for c in criteria.criteria if type(c).__name__ == "LVC")

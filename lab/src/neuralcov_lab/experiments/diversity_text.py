@@ -8,22 +8,22 @@ import torch
 from torch import nn
 
 from neuralcov_lab import zoo
-from neuralcov_lab.experiments.cells import Cell
-from neuralcov_lab.experiments.panel import Panel
+from neuralcov_lab.experiments.context import ExperimentContext
+from neuralcov_lab.experiments.jobs import Job
+from neuralcov_lab.experiments.measuring import CalibratedCriteria
 from neuralcov_lab.experiments.scales import Scale
 from neuralcov_lab.experiments.settings import table_settings
 from neuralcov_lab.experiments.subjects import seeds_of, trained
 from neuralcov_lab.experiments.suites import ShuffledWords
 from neuralcov_lab.experiments.toys import toy_lstm, toy_reviews
-from neuralcov_lab.experiments.workbench import Workbench, mixed
 
 NAME = "diversity-text"
 
 
-def plan(scale: Scale) -> list[Cell]:
+def plan(scale: Scale) -> list[Job]:
     """The test reviews, then shuffled copies, run by run."""
-    cells = [
-        Cell(
+    jobs = [
+        Job(
             name=f"{NAME}.test",
             experiments=(NAME,),
             compute=test_reviews,
@@ -34,8 +34,8 @@ def plan(scale: Scale) -> list[Cell]:
         )
     ]
     for run in range(scale.runs):
-        cells.append(
-            Cell(
+        jobs.append(
+            Job(
                 name=f"{NAME}.shuffled" + (f".run{run}" if run else ""),
                 experiments=(NAME,),
                 compute=shuffled_copies,
@@ -45,55 +45,58 @@ def plan(scale: Scale) -> list[Cell]:
                 kind="suite lstm",
             )
         )
-    return cells
+    return jobs
 
 
-def test_reviews(bench: Workbench) -> dict[str, Any]:
+def test_reviews(context: ExperimentContext) -> dict[str, Any]:
     """The test reviews."""
-    model, _, test = _subject(bench)
-    panel = _panel(bench)
+    model, _, test = _subject(context)
+    criteria = _criteria(context)
     right = 0
     with torch.no_grad():
-        for batch in test.named_batches(bench.scale.batch):
+        for batch in test.named_batches(context.scale.batch):
             logits = model(batch["tokens"], batch["lengths"])[:, 0]
             right += int(((logits > 0) == batch["labels"].bool()).sum())
     return {
-        "suites": {"test": panel.measure(test.named_batches(bench.scale.batch))},
-        "training": {"inputs": panel.training_inputs, "values": panel.training_values},
+        "suites": {"test": criteria.measure(test.named_batches(context.scale.batch))},
+        "training": {"inputs": criteria.training_inputs, "values": criteria.training_values},
         "accuracy": right / len(test),
-        "layers": len(panel.layout),
-        "neurons": panel.layout.neurons,
+        "layers": len(criteria.layout),
+        "neurons": criteria.layout.neurons,
     }
 
 
-def shuffled_copies(bench: Workbench, run: int) -> dict[str, Any]:
+def shuffled_copies(context: ExperimentContext, run: int) -> dict[str, Any]:
     """×1 and ×10, one after the other, from the same reviews."""
-    _, _, test = _subject(bench)
-    panel, seeds = _panel(bench), seeds_of(bench, test, run)
+    _, _, test = _subject(context)
+    criteria, seeds = _criteria(context), seeds_of(context, test, run)
     suites = {}
-    for multiple in bench.scale.multiples:
-        copies = ShuffledWords(seeds, multiple * len(test), bench.scale.batch, mixed(bench.seed, 19, run, multiple))
-        suites[f"x{multiple}"] = panel.measure(copies, alone=bench.scale.alone * len(test))
+    for multiple in context.scale.multiples:
+        copies = ShuffledWords(
+            seeds, multiple * len(test), context.scale.batch, context.combined_seed(19, run, multiple)
+        )
+        suites[f"x{multiple}"] = criteria.measure(copies, alone=context.scale.alone * len(test))
     return {"suites": suites}
 
 
-def _subject(bench: Workbench) -> tuple[nn.Module, zoo.Samples, zoo.Samples]:
+def _subject(context: ExperimentContext) -> tuple[nn.Module, zoo.Samples, zoo.Samples]:
     def make() -> tuple[nn.Module, zoo.Samples, zoo.Samples]:
-        count = bench.scale.reviews
-        if bench.scale.text == "toy":
+        count = context.scale.reviews
+        if context.scale.text == "toy":
             train, test = toy_reviews(count, 1), toy_reviews(count, 2)
             model = toy_lstm(train)
         else:
-            train, test = (zoo.data(bench.scale.text, split).take(slice(0, count)) for split in ("train", "test"))
-            model = trained("lstm", bench.scale.text)
-        return model.to(bench.device).eval(), train.to(bench.device), test.to(bench.device)
+            train, test = (zoo.data(context.scale.text, split).take(slice(0, count)) for split in ("train", "test"))
+            model = trained("lstm", context.scale.text)
+        return model.to(context.device).eval(), train.to(context.device), test.to(context.device)
 
-    return bench.prepare("reviews", make)
+    return context.prepare("reviews", make)
 
 
-def _panel(bench: Workbench) -> Panel:
-    model, train, _ = _subject(bench)
-    batches = train.named_batches(bench.scale.batch)
-    return bench.prepare(
-        "panel of reviews", lambda: Panel.calibrated(model, table_settings(), batches, chunk=bench.scale.chunk)
+def _criteria(context: ExperimentContext) -> CalibratedCriteria:
+    model, train, _ = _subject(context)
+    batches = train.named_batches(context.scale.batch)
+    return context.prepare(
+        "criteria on reviews",
+        lambda: CalibratedCriteria.learn(model, table_settings(), batches, chunk=context.scale.chunk),
     )

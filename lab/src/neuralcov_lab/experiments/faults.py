@@ -9,11 +9,11 @@ from torch import nn
 
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.experiments.attacks import CW_CONSTANT, LEAST_CHANGE
-from neuralcov_lab.experiments.cells import Cell
-from neuralcov_lab.experiments.diversity_image import test_cell
+from neuralcov_lab.experiments.context import ExperimentContext
+from neuralcov_lab.experiments.diversity_image import test_job
+from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.scales import Scale
-from neuralcov_lab.experiments.subjects import attacked, image_panel, image_subject, perturbed
-from neuralcov_lab.experiments.workbench import Workbench
+from neuralcov_lab.experiments.subjects import attacked, image_criteria, image_subject, perturbed
 
 METHODS = ("PGD", "CW")
 # What an attack costs per input, in inputs measured: forward and backward for every step.
@@ -22,28 +22,28 @@ _STEP = 0.6
 _PGD_RANKS, _CW_RANKS = (10, 32, 32), (58, 67, 72)
 
 
-def plan(scale: Scale) -> list[Cell]:
+def plan(scale: Scale) -> list[Job]:
     """PGD on training data of every network, the rest of PGD, then CW."""
-    return [cell for network in scale.networks for cell in _cells(network, scale)]
+    return [job for network in scale.networks for job in _jobs(network, scale)]
 
 
-def faults_plan(scale: Scale) -> list[Cell]:
+def faults_plan(scale: Scale) -> list[Job]:
     """Attacked training inputs."""
-    return [cell for cell in plan(scale) if "faults" in cell.experiments]
+    return [job for job in plan(scale) if "faults" in job.experiments]
 
 
-def faults_test_plan(scale: Scale) -> list[Cell]:
+def faults_test_plan(scale: Scale) -> list[Job]:
     """Attacked test inputs."""
-    return [cell for cell in plan(scale) if "faults-test" in cell.experiments]
+    return [job for job in plan(scale) if "faults-test" in job.experiments]
 
 
-def perturbations_plan(scale: Scale) -> list[Cell]:
+def perturbations_plan(scale: Scale) -> list[Job]:
     """Test inputs moved toward an attack that keep their prediction."""
-    return [cell for cell in plan(scale) if "perturbations" in cell.experiments]
+    return [job for job in plan(scale) if "perturbations" in job.experiments]
 
 
-def _cells(network: str, scale: Scale) -> list[Cell]:
-    cells = [test_cell(network, scale)]
+def _jobs(network: str, scale: Scale) -> list[Job]:
+    jobs = [test_job(network, scale)]
     for method in METHODS:
         pgd = method == "PGD"
         count, steps = (scale.attacked, scale.pgd_steps) if pgd else (scale.cw_inputs, scale.cw_steps)
@@ -60,8 +60,8 @@ def _cells(network: str, scale: Scale) -> list[Cell]:
                 if name == "perturbations" and not pgd:
                     # CW alone leaves some inputs as they were.
                     own["least"] = LEAST_CHANGE
-                cells.append(
-                    Cell(
+                jobs.append(
+                    Job(
                         name=f"{name}.{network}.{method}" + (f".run{run}" if run else ""),
                         experiments=(name,),
                         compute=compute,
@@ -71,35 +71,37 @@ def _cells(network: str, scale: Scale) -> list[Cell]:
                         kind=f"attack {network}",
                     )
                 )
-    return cells
+    return jobs
 
 
 def attacked_training(
-    bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT, run: int = 0
+    context: ExperimentContext, network: str, method: str, constant: float = CW_CONSTANT, run: int = 0
 ) -> dict[str, Any]:
     """Attacked training inputs."""
-    return _attacked(bench, network, "train", method, constant, run)
+    return _attacked(context, network, "train", method, constant, run)
 
 
 def attacked_test(
-    bench: Workbench, network: str, method: str, constant: float = CW_CONSTANT, run: int = 0
+    context: ExperimentContext, network: str, method: str, constant: float = CW_CONSTANT, run: int = 0
 ) -> dict[str, Any]:
     """Attacked test inputs."""
-    return _attacked(bench, network, "test", method, constant, run)
+    return _attacked(context, network, "test", method, constant, run)
 
 
-def _attacked(bench: Workbench, network: str, split: str, method: str, constant: float, run: int) -> dict[str, Any]:
-    panel = image_panel(bench, network)
-    found = attacked(bench, network, split, method, constant, run)
+def _attacked(
+    context: ExperimentContext, network: str, split: str, method: str, constant: float, run: int
+) -> dict[str, Any]:
+    criteria = image_criteria(context, network)
+    found = attacked(context, network, split, method, constant, run)
     return {
-        "suites": {method: panel.measure(found.samples.batches(bench.scale.batch))},
+        "suites": {method: criteria.measure(found.samples.batches(context.scale.batch))},
         "attack": found.to_json(),
-        "steps": bench.scale.pgd_steps if method == "PGD" else bench.scale.cw_steps,
+        "steps": context.scale.pgd_steps if method == "PGD" else context.scale.cw_steps,
     }
 
 
 def kept_predictions(
-    bench: Workbench,
+    context: ExperimentContext,
     network: str,
     method: str,
     constant: float = CW_CONSTANT,
@@ -107,10 +109,10 @@ def kept_predictions(
     least: float = LEAST_CHANGE,
 ) -> dict[str, Any]:
     """Perturbed test inputs that keep their prediction."""
-    subject, panel = image_subject(bench, network), image_panel(bench, network)
-    found = perturbed(bench, network, method, constant, run, least)
+    subject, criteria = image_subject(context, network), image_criteria(context, network)
+    found = perturbed(context, network, method, constant, run, least)
     return {
-        "suites": {f"AP {method}": panel.measure(found.batches(bench.scale.batch))},
+        "suites": {f"AP {method}": criteria.measure(found.batches(context.scale.batch))},
         "accuracy": _accuracy(subject.model, found),
     }
 

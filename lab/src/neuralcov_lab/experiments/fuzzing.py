@@ -14,12 +14,12 @@ from neuralcov.fuzz.campaign.result import Campaign
 from neuralcov.fuzz.faults.quality import frechet_distance, gaussian_of, inception_score
 from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
-from neuralcov_lab.experiments.cells import Cell
-from neuralcov_lab.experiments.panel import quiet
+from neuralcov_lab.experiments.context import ExperimentContext, numbers_of
+from neuralcov_lab.experiments.jobs import Job
+from neuralcov_lab.experiments.measuring import quiet
 from neuralcov_lab.experiments.scales import Scale
 from neuralcov_lab.experiments.settings import fuzz_settings, named
 from neuralcov_lab.experiments.subjects import calibrated, image_subject
-from neuralcov_lab.experiments.workbench import Workbench, numbers_of
 
 NAME = "fuzz"
 RANDOM = "random"
@@ -30,16 +30,16 @@ _FIRST = ("NLC", RANDOM, "LVC", "TKNP(50)", "NC(0)")
 _ONCE = ("MDSC(10)", "NPC(0.7)", "NLC(rule=all)")
 
 
-def plan(scale: Scale) -> list[Cell]:
+def plan(scale: Scale) -> list[Job]:
     """A campaign for each criterion and a random one."""
     names = [RANDOM, *(criterion.name for criterion in fuzz_settings())]
     runs = [(name, run) for name in names for run in range(1 if name in _ONCE else scale.runs)]
-    return [_cell(scale, name, run) for name, run in runs]
+    return [_job(scale, name, run) for name, run in runs]
 
 
-def _cell(scale: Scale, name: str, run: int) -> Cell:
+def _job(scale: Scale, name: str, run: int) -> Job:
     network, plain = scale.networks[0], name.replace("(", "-").replace(")", "").replace("=", "-")
-    return Cell(
+    return Job(
         name=f"{NAME}.{network}.{plain}" + (f".run{run}" if run else ""),
         experiments=(NAME,),
         compute=campaign,
@@ -50,11 +50,11 @@ def _cell(scale: Scale, name: str, run: int) -> Cell:
     )
 
 
-def campaign(bench: Workbench, network: str, criterion: str, run: int = 0) -> dict[str, Any]:
+def campaign(context: ExperimentContext, network: str, criterion: str, run: int = 0) -> dict[str, Any]:
     """Faults, outputs, classes and entropy, and how natural the outputs look; from other seeds in every run."""
-    subject, scale = image_subject(bench, network), bench.scale
-    seeds = subject.test.take(bench.rows(len(subject.test), scale.fuzz_seeds, *numbers_of(29, run)))
-    guide = NC(0.0) if criterion == RANDOM else calibrated(bench, network, named(fuzz_settings(), criterion))
+    subject, scale = image_subject(context, network), context.scale
+    seeds = subject.test.take(context.rows(len(subject.test), scale.fuzz_seeds, *numbers_of(29, run)))
+    guide = NC(0.0) if criterion == RANDOM else calibrated(context, network, named(fuzz_settings(), criterion))
     fuzzer = Fuzzer(
         Coverage(subject.model, [guide]),
         seeds.inputs,
@@ -62,7 +62,7 @@ def campaign(bench: Workbench, network: str, criterion: str, run: int = 0) -> di
         preprocess=seeds.prepare,
         guidance=RANDOM if criterion == RANDOM else "coverage",
         wave=scale.fuzz_wave,
-        seed=bench.seed_of(run),
+        seed=context.seed_of(run),
         levels=seeds.levels,
     )
     with quiet():
@@ -78,23 +78,23 @@ def campaign(bench: Workbench, network: str, criterion: str, run: int = 0) -> di
         "seconds": stats.seconds,
         "judged": stats.judged,
         "admitted": stats.admitted,
-        "natural": _natural(bench, done, seeds, run),
+        "natural": _natural(context, done, seeds, run),
         "pictures": _pictures(done, seeds.levels),
     }
 
 
-def _natural(bench: Workbench, done: Campaign, seeds: zoo.Samples, run: int) -> dict[str, Any]:
+def _natural(context: ExperimentContext, done: Campaign, seeds: zoo.Samples, run: int) -> dict[str, Any]:
     """Inception Score of the outputs, and Fréchet distance to the seeds."""
     if seeds.inputs.shape[1] != 3:
         return {"left out": "the images have no three colours"}
     try:
-        net = bench.prepare("inception", lambda: zoo.inception().to(bench.device))
+        net = context.prepare("inception", lambda: zoo.inception().to(context.device))
     except DataError as error:
         return {"left out": str(error)}
-    theirs = bench.prepare(("features of seeds", run), lambda: _features(net, seeds.inputs, seeds.levels))
+    theirs = context.prepare(("features of seeds", run), lambda: _features(net, seeds.inputs, seeds.levels))
     if done.outputs < 2:
         return {"left out": f"{done.outputs} outputs are too few"}
-    ours = _features(net, done.inputs.to(bench.device), seeds.levels)
+    ours = _features(net, done.inputs.to(context.device), seeds.levels)
     score, deviation = inception_score(ours) if done.outputs >= _SPLITS else (None, None)
     return {
         "inception score": score,

@@ -11,14 +11,14 @@ from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, SNAC, TKNC, TKNP
 from neuralcov_lab import zoo
 from neuralcov_lab.experiments.attacks import attack
-from neuralcov_lab.experiments.cells import Cell
-from neuralcov_lab.experiments.panel import quiet
+from neuralcov_lab.experiments.context import ExperimentContext
+from neuralcov_lab.experiments.jobs import Job
+from neuralcov_lab.experiments.measuring import quiet
 from neuralcov_lab.experiments.scales import Scale
 from neuralcov_lab.experiments.settings import AnyCriterion
 from neuralcov_lab.experiments.subjects import Subject, image_subject, seeds_of, trained
 from neuralcov_lab.experiments.suites import PIXEL, NoisyCopies
 from neuralcov_lab.experiments.toys import toy_two_neurons
-from neuralcov_lab.experiments.workbench import Workbench
 
 NAME = "figures"
 KINDS = ("vae", "cvae", "net_classifier")
@@ -27,7 +27,7 @@ _BINS = 60
 _SHOWN = 5
 
 
-def plan(scale: Scale) -> list[Cell]:
+def plan(scale: Scale) -> list[Job]:
     """Four pictures' data; mutated images come with ``fuzz``."""
     network = scale.networks[0]
     wanted: list[tuple[str, Any, dict[str, Any], float]] = [
@@ -37,32 +37,32 @@ def plan(scale: Scale) -> list[Cell]:
         ("perturbations", perturbed_pictures, {"network": network}, _SHOWN * scale.cw_steps),
     ]
     return [
-        Cell(f"{NAME}.{name}", (NAME,), compute, parameters, work, rank=76, kind=f"figure {name}")
+        Job(f"{NAME}.{name}", (NAME,), compute, parameters, work, rank=76, kind=f"figure {name}")
         for name, compute, parameters, work in wanted
     ]
 
 
-def two_neurons(bench: Workbench) -> dict[str, Any]:
+def two_neurons(context: ExperimentContext) -> dict[str, Any]:
     """Where a VAE, a conditional VAE and a classifier put inputs in the plane of their two last neurons."""
     found = {}
     for kind in KINDS:
-        if bench.scale.name == "smoke":
+        if context.scale.name == "smoke":
             net, samples = toy_two_neurons(kind)
         else:
             net, samples = trained(kind, "mnist"), zoo.data("mnist", "test")
-        some = samples.take(slice(0, bench.scale.pictured)).to(bench.device)
-        net = net.to(bench.device)
+        some = samples.take(slice(0, context.scale.pictured)).to(context.device)
+        net = net.to(context.device)
         with torch.no_grad():
-            points = torch.cat([net.net(inputs) for inputs, _ in some.batches(bench.scale.batch)])  # type: ignore[operator]
+            points = torch.cat([net.net(inputs) for inputs, _ in some.batches(context.scale.batch)])  # type: ignore[operator]
         found[kind] = {"points": _rounded(points), "labels": some.labels.tolist()}
     return {"networks": found}
 
 
-def one_neuron(bench: Workbench, network: str) -> dict[str, Any]:
+def one_neuron(context: ExperimentContext, network: str) -> dict[str, Any]:
     """How one neuron's output is distributed over training inputs, test inputs and noisy copies."""
-    subject, scale = image_subject(bench, network), bench.scale
+    subject, scale = image_subject(context, network), context.scale
     count = scale.pictured
-    copies = NoisyCopies(seeds_of(bench, subject.test, 0), count, scale.noises[0], PIXEL, scale.batch, 31)
+    copies = NoisyCopies(seeds_of(context, subject.test, 0), count, scale.noises[0], PIXEL, scale.batch, 31)
     suites: dict[str, Any] = {
         "training": subject.train.take(slice(0, count)).batches(scale.batch),
         "test": subject.test.take(slice(0, count)).batches(scale.batch),
@@ -95,13 +95,13 @@ def _middle_layer(subject: Subject, batches: Any) -> tuple[str, Tensor]:
     return name, torch.cat(parts)
 
 
-def density(bench: Workbench) -> dict[str, Any]:
+def density(context: ExperimentContext) -> dict[str, Any]:
     """How criteria respond to outliers, a new cluster and points in the mass of a cloud of two neurons.
 
     As in the paper, outliers and cluster lie within the range of each neuron: what is new is that the two are far out
     together.
     """
-    random = torch.Generator().manual_seed(bench.seed)
+    random = torch.Generator().manual_seed(context.seed)
     cloud = torch.randn(1000, 2, generator=random)
     reach = 0.85 * torch.minimum(cloud.amax(0), -cloud.amin(0))
     corners = torch.tensor([[1, 1], [1, -1], [-1, 1], [-1, -1]]).repeat(13, 1)[:50]
@@ -142,16 +142,16 @@ def _sides(points: Tensor) -> Tensor:
     return (points[:, 0] > 0).long()
 
 
-def perturbed_pictures(bench: Workbench, network: str) -> dict[str, Any]:
+def perturbed_pictures(context: ExperimentContext, network: str) -> dict[str, Any]:
     """A few test images, noisy and attacked, and what was added, enlarged."""
-    subject, scale = image_subject(bench, network), bench.scale
-    clean = subject.test.take(bench.rows(len(subject.test), _SHOWN, 37))
+    subject, scale = image_subject(context, network), context.scale
+    clean = subject.test.take(context.rows(len(subject.test), _SHOWN, 37))
     copies = NoisyCopies(clean, len(clean), scale.noises[0], PIXEL, len(clean), 41)
-    mean = torch.tensor(clean.mean or (0.0,), device=bench.device).reshape(1, -1, 1, 1)
-    std = torch.tensor(clean.std or (1.0,), device=bench.device).reshape(1, -1, 1, 1)
+    mean = torch.tensor(clean.mean or (0.0,), device=context.device).reshape(1, -1, 1, 1)
+    std = torch.tensor(clean.std or (1.0,), device=context.device).reshape(1, -1, 1, 1)
     moved = {"noise": next(iter(copies))[0] * std + mean}
     for method in ("PGD", "CW"):
-        moved[method] = attack(subject.model, clean, method, scale, bench.seed).samples.inputs
+        moved[method] = attack(subject.model, clean, method, scale, context.seed).samples.inputs
     pixels = clean.pixels()
     pictures = {"clean": _bytes(pixels)}
     for name, images in moved.items():

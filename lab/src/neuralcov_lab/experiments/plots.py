@@ -1,25 +1,29 @@
-"""Plots of results; matplotlib is imported only when something is drawn."""
+"""Draw results and the paper's pictures; matplotlib is slow to import and comes in only when something is drawn."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from neuralcov_lab.experiments import pictures
-from neuralcov_lab.experiments.canvas import close, show_picture, subplots
-from neuralcov_lab.experiments.cells import CellFolder
+import numpy as np
+
 from neuralcov_lab.experiments.comparisons import ON_TOP, Comparison
+from neuralcov_lab.experiments.illustrations import ADDITIONS, KINDS
+from neuralcov_lab.experiments.jobs import JobFolder, JobResult
 from neuralcov_lab.experiments.ranking import Standing, family
 from neuralcov_lab.experiments.timing import PLAIN
 
+_TITLES = {"vae": "VAE", "cvae": "conditional VAE", "net_classifier": "classifier"}
 
-def draw(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> list[Path]:
-    """All plots that there are results for."""
+
+def draw(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> list[Path]:
+    """Draw all plots that there are results for."""
     from matplotlib import pyplot
 
     pyplot.switch_backend("agg")
-    cells = dict(folder.results())
+    jobs = list(folder.results())
+    figures = _figures(jobs)
     place = folder.path / "plots"
     place.mkdir(exist_ok=True)
     drawn: list[Path] = []
@@ -27,13 +31,13 @@ def draw(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[St
         ("ranking", lambda: _ranking(standings)),
         ("noise", lambda: _noise(found)),
         ("faults", lambda: _faults(found)),
-        ("order", lambda: _order(cells)),
-        ("time", lambda: _time(cells)),
-        ("fuzz", lambda: _mutants(cells)),
-        ("two-neurons", lambda: pictures.two_neurons(cells)),
-        ("one-neuron", lambda: pictures.one_neuron(cells)),
-        ("density", lambda: pictures.density(cells)),
-        ("perturbations", lambda: pictures.perturbations(cells)),
+        ("order", lambda: _order(jobs)),
+        ("time", lambda: _time(jobs)),
+        ("fuzz", lambda: _mutants(jobs)),
+        ("two-neurons", lambda: _two_neurons(figures)),
+        ("one-neuron", lambda: _one_neuron(figures)),
+        ("density", lambda: _density(figures)),
+        ("perturbations", lambda: _perturbations(figures)),
     ]
     for name, plot in wanted:
         figure = plot()
@@ -41,7 +45,7 @@ def draw(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[St
             drawn.append(place / f"{name}.png")
             # Pictures of 32×32 pixels need no more dots, and so many of them make a large file.
             figure.savefig(drawn[-1], dpi=70 if name == "fuzz" else 110, bbox_inches="tight")
-            close(figure)
+            _close(figure)
     return drawn
 
 
@@ -49,7 +53,7 @@ def _ranking(standings: Sequence[Standing]) -> Any:
     judged = [standing for standing in standings if standing.total.judged]
     if not judged:
         return None
-    figure, axes = subplots(8, 0.35 * len(judged) + 1)
+    figure, axes = _subplots(8, 0.35 * len(judged) + 1)
     axis = axes[0][0]
     for place, standing in enumerate(reversed(judged)):
         axis.barh(place, standing.total.share, color="tab:green" if family(standing.criterion) == "LVC" else "tab:blue")
@@ -79,7 +83,7 @@ def _differences(chosen: Sequence[Comparison]) -> Any:
     labels = list(dict.fromkeys(comparison.label for comparison in chosen))
     longest = max(chosen, key=lambda comparison: len(comparison.runs))
     names = list(dict.fromkeys([*longest.runs, *(name for comparison in chosen for name in comparison.runs)]))
-    figure, axes = subplots(5.5 * len(subjects), 7 + 0.2 * len(labels), len(subjects))
+    figure, axes = _subplots(5.5 * len(subjects), 7 + 0.2 * len(labels), len(subjects))
     for axis, subject in zip(axes[0], subjects, strict=True):
         for comparison in (c for c in chosen if c.subject == subject):
             means = [comparison.means(name) for name in comparison.runs]
@@ -105,16 +109,16 @@ def _apart(value: float, other: float) -> float:
     return (value - other) / size if size else 0.0
 
 
-def _order(cells: dict[str, Any]) -> Any:
+def _order(jobs: Sequence[JobResult]) -> Any:
     values = {
         name: [v for runs in by_size.values() for v in runs]
-        for cell, content in cells.items()
-        if cell.startswith("order.")
-        for name, by_size in content["result"]["values"].items()
+        for job in jobs
+        if job.belongs_to("order")
+        for name, by_size in job.result["values"].items()
     }
     if not values:
         return None
-    figure, axes = subplots(7, 0.25 * len(values) + 1.5)
+    figure, axes = _subplots(7, 0.25 * len(values) + 1.5)
     axis = axes[0][0]
     for place, (_, numbers) in enumerate(values.items()):
         middle = sum(numbers) / len(numbers)
@@ -125,15 +129,11 @@ def _order(cells: dict[str, Any]) -> Any:
     return figure
 
 
-def _time(cells: dict[str, Any]) -> Any:
-    seconds = {
-        content["parameters"]["criterion"]: content["result"]["seconds"]
-        for cell, content in cells.items()
-        if cell.startswith("time.")
-    }
+def _time(jobs: Sequence[JobResult]) -> Any:
+    seconds = {job.parameters["criterion"]: job.result["seconds"] for job in jobs if job.belongs_to("time")}
     if not seconds:
         return None
-    figure, axes = subplots(7, 0.3 * len(seconds) + 1.5)
+    figure, axes = _subplots(7, 0.3 * len(seconds) + 1.5)
     axis = axes[0][0]
     names = list(seconds)
     for number, size in enumerate(next(iter(seconds.values()))):
@@ -146,20 +146,121 @@ def _time(cells: dict[str, Any]) -> Any:
     return figure
 
 
-def _mutants(cells: dict[str, Any]) -> Any:
+def _mutants(jobs: Sequence[JobResult]) -> Any:
     shown = {
-        content["parameters"]["criterion"]: content["result"]["pictures"]
-        for cell, content in cells.items()
-        if cell.startswith("fuzz.") and ".run" not in cell and content["result"]["pictures"]
+        job.parameters["criterion"]: job.result["pictures"]
+        for job in jobs
+        if job.belongs_to("fuzz") and not job.parameters.get("run") and job.result["pictures"]
     }
     if not shown:
         return None
     columns = max(len(images) for images in shown.values())
-    figure, axes = subplots(0.9 * columns + 1.2, 0.95 * len(shown), columns, len(shown))
+    figure, axes = _subplots(0.9 * columns + 1.2, 0.95 * len(shown), columns, len(shown))
     for row, (name, images) in enumerate(shown.items()):
         for axis in axes[row]:
             axis.axis("off")
         for axis, picture in zip(axes[row], images, strict=False):
-            show_picture(axis, picture)
+            _show_picture(axis, picture)
         axes[row][0].text(-0.15, 0.5, name, transform=axes[row][0].transAxes, ha="right", va="center", fontsize=8)
     return figure
+
+
+def _figures(jobs: Sequence[JobResult]) -> dict[str, JobResult]:
+    """Return the jobs behind the paper's pictures, each by the part of its result that no other has."""
+    parts = ("networks", "neuron", "cloud", "pictures")
+    found = [job for job in jobs if job.belongs_to("figures")]
+    return {part: job for job in found for part in parts if part in job.result}
+
+
+def _two_neurons(figures: Mapping[str, JobResult]) -> Any:
+    """Inputs in the plane of two neurons, coloured by class."""
+    if "networks" not in figures:
+        return None
+    networks = figures["networks"].result["networks"]
+    figure, axes = _subplots(4.2 * len(KINDS), 4, len(KINDS))
+    for axis, kind in zip(axes[0], KINDS, strict=True):
+        points = np.array(networks[kind]["points"])
+        axis.scatter(points[:, 0], points[:, 1], c=networks[kind]["labels"], cmap="tab10", s=4)
+        axis.set(title=_TITLES[kind], xlabel="first neuron", ylabel="second neuron")
+    return figure
+
+
+def _one_neuron(figures: Mapping[str, JobResult]) -> Any:
+    """How often one neuron gives which output."""
+    if "neuron" not in figures:
+        return None
+    job = figures["neuron"]
+    result = job.result
+    low, high = result["range"]
+    figure, axes = _subplots(7, 4)
+    for name, counts in result["counts"].items():
+        edges = np.linspace(low, high, len(counts) + 1)
+        axes[0][0].stairs(np.array(counts) / max(1, sum(counts)), edges, label=name, linewidth=1.5)
+    axes[0][0].set(
+        title=f"{job.parameters['network']}, layer {result['layer']}, neuron {result['neuron']}",
+        xlabel="output",
+        ylabel="share of inputs",
+    )
+    axes[0][0].legend()
+    return figure
+
+
+def _density(figures: Mapping[str, JobResult]) -> Any:
+    """What was added to a cloud of points, and how far each criterion moved."""
+    if "cloud" not in figures:
+        return None
+    result = figures["cloud"].result
+    cloud = np.array(result["cloud"])
+    figure, axes = _subplots(4.2 * len(ADDITIONS), 8, len(ADDITIONS), 2)
+    names = list(result["before"])
+    for column, name in enumerate(ADDITIONS):
+        points = np.array(result["added"][name])
+        axes[0][column].scatter(cloud[:, 0], cloud[:, 1], s=3, color="tab:gray")
+        axes[0][column].scatter(points[:, 0], points[:, 1], s=8, color="tab:red")
+        axes[0][column].set(title=name, xlim=(-4, 4), ylim=(-4, 4))
+        moved = [_relative(result["responses"][name][criterion], result["before"][criterion]) for criterion in names]
+        axes[1][column].barh(range(len(names)), moved)
+        axes[1][column].set_yticks(range(len(names)), names, fontsize=8)
+        axes[1][column].set_xscale("symlog", linthresh=0.01)
+        axes[1][column].invert_yaxis()
+        axes[1][column].set(xlabel="change of the value / value before\n(the change itself where that was 0)")
+    return figure
+
+
+def _relative(change: float, before: float) -> float:
+    return change / abs(before) if before else change
+
+
+def _perturbations(figures: Mapping[str, JobResult]) -> Any:
+    """Images, what was added to them, and what came of it."""
+    rows = figures["pictures"].result["pictures"] if "pictures" in figures else {}
+    if not rows:
+        return None
+    columns = len(next(iter(rows.values())))
+    figure, axes = _subplots(1.1 * columns + 1.5, 1.15 * len(rows), columns, len(rows))
+    for row, (name, images) in enumerate(rows.items()):
+        for axis, image in zip(axes[row], images, strict=True):
+            _show_picture(axis, image)
+        axes[row][0].text(-0.1, 0.5, name, transform=axes[row][0].transAxes, ha="right", va="center", fontsize=8)
+    return figure
+
+
+def _subplots(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
+    """A figure and its axes, ``axes[row][column]``."""
+    from matplotlib import pyplot
+
+    return pyplot.subplots(rows, columns, figsize=(width, height), squeeze=False, layout="constrained")
+
+
+def _close(figure: Any) -> None:
+    """Give a figure's memory back."""
+    from matplotlib import pyplot
+
+    pyplot.close(figure)
+
+
+def _show_picture(axis: Any, picture: Any) -> None:
+    """Draw ``(channels, height, width)`` bytes."""
+    pixels = np.asarray(picture, dtype=np.uint8).transpose(1, 2, 0)
+    axis.imshow(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels, cmap="gray", vmin=0, vmax=255)
+    axis.axis("off")

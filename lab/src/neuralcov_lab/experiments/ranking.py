@@ -1,4 +1,4 @@
-"""The criteria ranked by how many ground-truth orders they get right, with what they cost."""
+"""Rank the criteria of a plan by how many ground-truth orders they get right, with what they cost."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import asdict, dataclass, field
 from statistics import mean, median
 from typing import Any
 
-from neuralcov.criteria import ALL
-from neuralcov_lab.experiments.cells import CellFolder
 from neuralcov_lab.experiments.comparisons import Comparison
+from neuralcov_lab.experiments.fuzzing import RANDOM
+from neuralcov_lab.experiments.jobs import JobFolder
+from neuralcov_lab.experiments.timing import NAME as TIME
 from neuralcov_lab.experiments.timing import PLAIN
 
 
 @dataclass
 class Score:
-    """Orders that were got right, of those that were judged."""
+    """Count orders that were got right, of those that were judged."""
 
     right: int = 0
     judged: int = 0
@@ -36,7 +37,7 @@ class Score:
 
 @dataclass
 class Standing:
-    """One criterion with all its settings.
+    """Hold how one criterion did, with all its settings.
 
     ``once`` is how many of the orders in ``total`` one run gets right on average, each order counting once however
     often it was run. ``cost`` is how many times as long measuring takes as running the model, ``None`` where it was
@@ -72,17 +73,24 @@ class Standing:
         return max(self.by_setting, key=lambda name: self.by_setting[name].share) if self.by_setting else "–"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         shares = {"share": self.total.share, "share once": self.share_once, "balanced": self.balanced}
         return {**asdict(self), **shares, "best": self.best}
 
 
-def ranking(found: Sequence[Comparison], costs: dict[str, float]) -> list[Standing]:
-    """The fourteen, most orders right first; the two rules of NLC apart."""
-    standings = {name: Standing(name) for cls in ALL for name in _families(cls.__name__)}
+def ranking(found: Sequence[Comparison], costs: dict[str, float], planned: Sequence[str] = ()) -> list[Standing]:
+    """Rank criteria, most orders right first; the two rules of NLC apart.
+
+    Args:
+        found: what was judged.
+        costs: by criterion, in forward passes.
+        planned: criteria that are listed even if nothing was judged. What the library defines beyond these does not
+            matter: a page that was written once stays as it is.
+    """
+    standings = {family(name): Standing(family(name)) for name in planned}
     for comparison in found:
         for setting in comparison.runs:
-            standing = standings[family(setting)]
+            standing = standings.setdefault(family(setting), Standing(family(setting)))
             right = comparison.right(setting)
             standing.once += comparison.runs_right(setting) / len(comparison.runs[setting])
             for pair in comparison.pairs(setting):
@@ -100,7 +108,7 @@ def ranking(found: Sequence[Comparison], costs: dict[str, float]) -> list[Standi
 
 
 def family(setting: str) -> str:
-    """The criterion a setting belongs to; NLC's rules count as two.
+    """Return the criterion a setting belongs to; NLC's rules count as two.
 
     >>> family("LSC(10, by=label)"), family("NLC(rule=all)"), family("NLC")
     ('LSC', 'NLC(rule=all)', 'NLC')
@@ -108,16 +116,17 @@ def family(setting: str) -> str:
     return setting if setting.startswith("NLC") else setting.partition("(")[0]
 
 
-def costs(folder: CellFolder) -> dict[str, float]:
-    """By criterion, seconds divided by those of the model alone, at the first batch size, median of the runs."""
+def planned_criteria(folder: JobFolder) -> list[str]:
+    """Return the criteria of a folder's plan, without the names that stand for none."""
+    return [name for name in folder.criteria() if name not in (PLAIN, RANDOM)]
+
+
+def costs(folder: JobFolder) -> dict[str, float]:
+    """Return, by criterion, seconds over those of the model alone, at the first batch size, median of the runs."""
     seconds: dict[str, float] = {}
-    for name, content in folder.results():
-        if name.startswith("time."):
-            runs = next(iter(content["result"]["seconds"].values()))
-            seconds[content["parameters"]["criterion"]] = median(runs)
+    for job in folder.results():
+        if job.belongs_to(TIME):
+            runs = next(iter(job.result["seconds"].values()))
+            seconds[job.parameters["criterion"]] = median(runs)
     plain = seconds.pop(PLAIN, None)
     return {} if plain is None else {name: value / plain for name, value in seconds.items()}
-
-
-def _families(name: str) -> list[str]:
-    return ["NLC", "NLC(rule=all)"] if name == "NLC" else [name]

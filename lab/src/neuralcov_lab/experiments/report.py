@@ -1,4 +1,4 @@
-"""The report: pages, one JSON file and plots from whatever cells are done; nothing is computed anew."""
+"""Write the report: pages, one JSON file and plots from whatever jobs are done; nothing is computed anew."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from neuralcov_lab.experiments import paper, plots, tables
-from neuralcov_lab.experiments.cells import DONE, CellFolder, estimate, write_json
 from neuralcov_lab.experiments.comparisons import Comparison, comparisons
-from neuralcov_lab.experiments.ranking import Standing, costs, ranking
+from neuralcov_lab.experiments.jobs import DONE, JobFolder, JobResult, estimate, write_json
+from neuralcov_lab.experiments.ranking import Standing, costs, planned_criteria, ranking
 
 PAGES = (
     "diversity-image",
@@ -25,13 +25,12 @@ _FUZZ = (
     "first run, the rest means over all runs, which start from other seeds. FID is to the seeds. IS is taken over "
     "Inception's features, since the weights to be had lack the last layer: compare it within this column only."
 )
-Cells = Sequence[tuple[str, dict[str, Any]]]
 
 
-def write_report(folder: CellFolder) -> list[Path]:
+def write_report(folder: JobFolder) -> list[Path]:
     """Write ``ranking.md``, a page per experiment, ``results.json`` and ``plots/``; give their paths."""
     found = comparisons(folder)
-    standings = ranking(found, costs(folder))
+    standings = ranking(found, costs(folder), planned_criteria(folder))
     written = []
 
     def page(name: str, text: str) -> None:
@@ -48,20 +47,16 @@ def write_report(folder: CellFolder) -> list[Path]:
         ("order", tables.order_table, "One suite, on its own, in many orders and batch sizes."),
         ("fuzz", tables.fuzz_table, _FUZZ),
     ):
-        cells = _cells(folder, f"{name}.")
-        if cells:
-            page(name, "\n\n".join([f"# {name}", words, *_notes(folder, name), build(cells)]) + "\n")
+        jobs = [job for job in folder.results() if job.belongs_to(name)]
+        if jobs:
+            page(name, "\n\n".join([f"# {name}", words, *_notes(folder, name), build(jobs)]) + "\n")
     page("ranking", _index(folder, found, standings))
     written.append(folder.path / "results.json")
     write_json(written[-1], _content(folder, found, standings))
     return [*written, *plots.draw(folder, found, standings)]
 
 
-def _cells(folder: CellFolder, prefix: str) -> Cells:
-    return [(name, content) for name, content in folder.results() if name.startswith(prefix)]
-
-
-def _index(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> str:
+def _index(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> str:
     parts = [
         "# What reproduces",
         *_notes(folder, None),
@@ -80,16 +75,12 @@ def _index(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[
     return "\n\n".join(parts) + "\n"
 
 
-def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
+def _notes(folder: JobFolder, experiment: str | None) -> list[str]:
     """Scale, device, versions and seeds, and what attacks achieved."""
     scale, planned = folder.plan()
-    made = [
-        content
-        for name, content in folder.results()
-        if experiment is None or experiment in planned[name]["experiments"]
-    ]
+    made = [job for job in folder.results() if experiment is None or experiment in planned[job.name]["experiments"]]
     machines = _machines(made)
-    seeds = sorted({content["seed"] for content in made})
+    seeds = sorted({job.content["seed"] for job in made})
     trial = f", sizes divided by {scale.divided}: a trial, not a result" if scale.divided > 1 else ""
     notes = [f"Scale `{scale.name}`{trial}. {'; '.join(machines)}. Seed {', '.join(map(str, seeds))}."]
     if experiment is not None:
@@ -98,9 +89,10 @@ def _notes(folder: CellFolder, experiment: str | None) -> list[str]:
         seeded = f" --seed {seeds[0]}" if seeds and seeds[0] != 0 else ""
         notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}{device}{seeded}{divided}`."
     attacks: dict[str, list[float]] = {}
-    for name, content in folder.results():
-        if experiment in planned[name]["experiments"] and "attack" in content["result"]:
-            attacks.setdefault(name.partition(".run")[0], []).append(content["result"]["attack"]["success"])
+    first = folder.first_runs()
+    for job in made:
+        if experiment is not None and "attack" in job.result:
+            attacks.setdefault(first[job.name], []).append(job.result["attack"]["success"])
     if attacks:
         said = "; ".join(f"{name} {_share(successes)}" for name, successes in attacks.items())
         notes.append(f"Attacked inputs that are misclassified: {said}.")
@@ -112,10 +104,10 @@ def _share(runs: Sequence[float]) -> str:
     return f"{min(runs):.2%}" + (f" to {max(runs):.2%}" if max(runs) > min(runs) else "")
 
 
-def _machines(cells: Iterable[dict[str, Any]]) -> list[str]:
-    """What the cells were made on; of several machines each with its number of cells."""
-    counted = Counter(_machine(content["machine"]) for content in cells)
-    return [name if len(counted) == 1 else f"{name} ({count} of the cells)" for name, count in counted.most_common()]
+def _machines(jobs: Iterable[JobResult]) -> list[str]:
+    """What the jobs were made on; of several machines each with its number of jobs."""
+    counted = Counter(_machine(job.content["machine"]) for job in jobs)
+    return [name if len(counted) == 1 else f"{name} ({count} of the jobs)" for name, count in counted.most_common()]
 
 
 def _machine(machine: dict[str, Any]) -> str:
@@ -123,27 +115,26 @@ def _machine(machine: dict[str, Any]) -> str:
     return ", ".join([machine["device"], *known])
 
 
-def _missing(folder: CellFolder) -> str:
-    """Cells that failed and cells that were not run, repetitions of one cell together."""
+def _missing(folder: JobFolder) -> str:
+    """Jobs that failed and jobs that were not run, repetitions of one job together."""
     failed: list[list[str]] = []
     waiting: dict[str, list[float | None]] = {}
-    planned = folder.plan()[1]
+    planned, first = folder.plan()[1], folder.first_runs()
     for name in sorted(planned, key=lambda name: planned[name]["rank"]):
         content = folder.read(name)
         if content is None:
-            first = name.partition(".run")[0]
-            title = name if name == first else f"{first}, repetitions"
+            title = name if name == first[name] else f"{first[name]}, repetitions"
             waiting.setdefault(title, []).append(estimate(name, folder))
         elif content["status"] != DONE:
             # The file has all of it; the first sentence says what happened.
             failed.append([name, content["reason"].replace("|", "/").splitlines()[0].partition(". ")[0]])
     parts = []
     if failed:
-        parts += ["## Failed", tables.markdown(["cell", "reason"], failed)]
+        parts += ["## Failed", tables.markdown(["job", "reason"], failed)]
     if waiting:
         rows = [[title, str(len(seconds)), _together(seconds)] for title, seconds in waiting.items()]
-        parts += ["## Not run", tables.markdown(["cell", "cells", "would take about"], rows)]
-    return "\n\n".join(parts) if parts else "All planned cells are done."
+        parts += ["## Not run", tables.markdown(["job", "jobs", "would take about"], rows)]
+    return "\n\n".join(parts) if parts else "All planned jobs are done."
 
 
 def _together(seconds: Sequence[float | None]) -> str:
@@ -151,11 +142,11 @@ def _together(seconds: Sequence[float | None]) -> str:
     return f"{sum(known):.0f} s" if known else "–"
 
 
-def _content(folder: CellFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> dict[str, Any]:
+def _content(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> dict[str, Any]:
     scale, planned = folder.plan()
     return {
         "scale": scale.to_json(),
-        "machines": _machines(content for _, content in folder.results()),
+        "machines": _machines(folder.results()),
         "ranking": [standing.to_json() for standing in standings],
         "comparisons": [
             {**comparison.to_json(), "paper": {name: tables.paper_right(comparison, name) for name in comparison.runs}}

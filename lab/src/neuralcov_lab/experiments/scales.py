@@ -1,4 +1,4 @@
-"""How large experiments are: ``smoke`` for two cores and minutes, ``full`` for one GPU."""
+"""Say how large experiments are: ``smoke`` for two cores and minutes, ``full`` for one GPU."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FREE = frozenset(
 
 @dataclass(frozen=True)
 class Scale:
-    """The sizes of all experiments.
+    """Hold the sizes of all experiments.
 
     Args:
         name: ``smoke`` or ``full``.
@@ -125,16 +125,16 @@ class Scale:
     divided: int = 1
 
     def smaller(self, by: int) -> Scale:
-        """The same experiments with every number of inputs divided, for trying out."""
+        """Return the same experiments with every number of inputs divided, for trying out."""
         if by < 1:
             raise InputError(f"divide={by}: expected at least 1")
         sizes: dict[str, Any] = {name: max(20, getattr(self, name) // by) for name in _SIZES}
         return replace(self, **sizes, divided=self.divided * by) if by > 1 else self
 
     def differs(self, other: Scale) -> str | None:
-        """The first thing in which suites or verdicts of the two would differ, in words; ``None`` for nothing.
+        """Return the first thing in which suites or verdicts of the two would differ, in words; ``None`` for nothing.
 
-        How often something is repeated, and in what batches it is run, may differ among the cells of one folder.
+        How often something is repeated, and in what batches it is run, may differ among the jobs of one folder.
         """
         for field in fields(Scale):
             ours, theirs = getattr(self, field.name), getattr(other, field.name)
@@ -143,7 +143,7 @@ class Scale:
         return None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
 
@@ -230,11 +230,9 @@ SCALES = {scale.name: scale for scale in (SMOKE, FULL)}
 
 
 def scale_from_json(content: dict[str, Any]) -> Scale:
-    """The scale that :meth:`Scale.to_json` described."""
+    """Return the scale that :meth:`Scale.to_json` described."""
     known = {field.name for field in fields(Scale)}
     plain: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in content.items()}
-    # Results from before these were told apart had chunks of the batch's size and followed all copies.
-    plain = {"chunk": plain.get("batch"), "paper_chunk": 100, "alone": max(plain.get("multiples", (1,))), **plain}
     if not set(plain) <= known:
         odd = sorted(set(plain) - known)[0]
         raise InputError(f"these results were made by another version: this one does not know {odd!r}")

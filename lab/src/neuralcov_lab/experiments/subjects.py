@@ -1,4 +1,4 @@
-"""What experiments are made on: a trained network, its data, and a panel of criteria calibrated on it."""
+"""Prepare what experiments are made on: a trained network, its data, and criteria calibrated on it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from neuralcov.coverage.coverage import Coverage
 from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.experiments.attacks import CW_CONSTANT, LEAST_CHANGE, Attacked, attack, kept_prediction
-from neuralcov_lab.experiments.panel import Panel, quiet
+from neuralcov_lab.experiments.context import ExperimentContext, numbers_of
+from neuralcov_lab.experiments.measuring import CalibratedCriteria, quiet
 from neuralcov_lab.experiments.settings import AnyCriterion, path_settings, single_settings, table_settings, taught
-from neuralcov_lab.experiments.workbench import Workbench, numbers_of
 from neuralcov_lab.fetching.cache import cache_folder
 
 VARIABLE = "NEURALCOV_WEIGHTS"
@@ -26,7 +26,7 @@ TEST_ROWS, TRAIN_ROWS, ATTACK_ROWS, PERTURBED_ROWS, PATH_ROWS = range(100, 105)
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """An image classifier and its data, on the workbench's device."""
+    """An image classifier and its data, on the context's device."""
 
     network: str
     model: nn.Module
@@ -54,7 +54,7 @@ def trained(network: str, data: str) -> nn.Module:
     return model.eval()
 
 
-def image_subject(bench: Workbench, network: str) -> Subject:
+def image_subject(context: ExperimentContext, network: str) -> Subject:
     """A classifier with as much of its data as the scale says; ``digits`` is trained on the spot."""
 
     def make() -> Subject:
@@ -63,80 +63,80 @@ def image_subject(bench: Workbench, network: str) -> Subject:
         train, test = zoo.data(data, "train"), zoo.data(data, "test")
         return Subject(
             network,
-            model.to(bench.device).eval(),
-            _some(bench, train, bench.scale.training, TRAIN_ROWS),
-            _some(bench, test, bench.scale.test, TEST_ROWS),
+            model.to(context.device).eval(),
+            _some(context, train, context.scale.training, TRAIN_ROWS),
+            _some(context, test, context.scale.test, TEST_ROWS),
         )
 
-    return bench.prepare(("subject", network), make)
+    return context.prepare(("subject", network), make)
 
 
-def image_panel(bench: Workbench, network: str) -> Panel:
+def image_criteria(context: ExperimentContext, network: str) -> CalibratedCriteria:
     """All criteria but NPC, calibrated on the training data and started from it."""
-    subject = image_subject(bench, network)
-    return bench.prepare(
-        ("panel", network),
-        lambda: Panel.calibrated(
-            subject.model, table_settings(), subject.train.batches(bench.scale.batch), chunk=bench.scale.chunk
+    subject = image_subject(context, network)
+    return context.prepare(
+        ("criteria", network),
+        lambda: CalibratedCriteria.learn(
+            subject.model, table_settings(), subject.train.batches(context.scale.batch), chunk=context.scale.chunk
         ),
     )
 
 
-def path_panel(bench: Workbench, network: str) -> Panel:
+def path_criteria(context: ExperimentContext, network: str) -> CalibratedCriteria:
     """NPC, calibrated on a part of the training data and started from that."""
-    subject = image_subject(bench, network)
+    subject = image_subject(context, network)
 
-    def make() -> Panel:
-        part = _some(bench, subject.train, bench.scale.path_training, PATH_ROWS)
-        return Panel.calibrated(subject.model, path_settings(), part.batches(min(bench.scale.batch, 500)))
+    def make() -> CalibratedCriteria:
+        part = _some(context, subject.train, context.scale.path_training, PATH_ROWS)
+        return CalibratedCriteria.learn(subject.model, path_settings(), part.batches(min(context.scale.batch, 500)))
 
-    return bench.once(("paths", network), make)
+    return context.once(("paths", network), make)
 
 
-def calibrated(bench: Workbench, network: str, wanted: AnyCriterion) -> AnyCriterion:
+def calibrated(context: ExperimentContext, network: str, wanted: AnyCriterion) -> AnyCriterion:
     """One criterion as the training data taught it.
 
-    It learns beside those that learn the same, in one pass over the data. The panel would do as well, but all its
+    It learns beside those that learn the same, in one pass over the data. The criteria would do as well, but all its
     settings also measure the training data, for which a single criterion has no use.
     """
     if not wanted.learns:
         return wanted
     if "relevance" in wanted.needs:
-        return taught([wanted], path_panel(bench, network).criteria)[0]
-    subject = image_subject(bench, network)
+        return taught([wanted], path_criteria(context, network).criteria)[0]
+    subject = image_subject(context, network)
 
     def learn() -> tuple[AnyCriterion, ...]:
         learner = Coverage(subject.model, [other for other in single_settings() if other.learns == wanted.learns])
         with quiet():
-            learner.calibrate(subject.train.batches(bench.scale.batch), progress=False)
+            learner.calibrate(subject.train.batches(context.scale.batch), progress=False)
         return learner.criteria
 
-    return taught([wanted], bench.prepare(("learnt", network, wanted.learns), learn))[0]
+    return taught([wanted], context.prepare(("learnt", network, wanted.learns), learn))[0]
 
 
-def activations_of_test(bench: Workbench, network: str) -> Activations:
+def activations_of_test(context: ExperimentContext, network: str) -> Activations:
     """What every layer gives for the test suite."""
-    subject, panel = image_subject(bench, network), image_panel(bench, network)
-    return bench.once(("test", network), lambda: panel.keep(subject.test.batches(bench.scale.batch)))
+    subject, criteria = image_subject(context, network), image_criteria(context, network)
+    return context.once(("test", network), lambda: criteria.keep(subject.test.batches(context.scale.batch)))
 
 
 def attacked(
-    bench: Workbench, network: str, split: str, method: str, constant: float = CW_CONSTANT, run: int = 0
+    context: ExperimentContext, network: str, split: str, method: str, constant: float = CW_CONSTANT, run: int = 0
 ) -> Attacked:
     """Attacked training or test inputs; in every run other ones, where there are more, and from another start."""
-    subject, scale = image_subject(bench, network), bench.scale
+    subject, scale = image_subject(context, network), context.scale
 
     def make() -> Attacked:
         count = scale.attacked if method == "PGD" else scale.cw_inputs
         samples = subject.train if split == "train" else subject.test
-        chosen = _some(bench, samples, count, *numbers_of(ATTACK_ROWS, run))
-        return attack(subject.model, chosen, method, scale, bench.seed_of(run), constant=constant)
+        chosen = _some(context, samples, count, *numbers_of(ATTACK_ROWS, run))
+        return attack(subject.model, chosen, method, scale, context.seed_of(run), constant=constant)
 
-    return bench.once(("attacked", network, split, method, constant, run), make)
+    return context.once(("attacked", network, split, method, constant, run), make)
 
 
 def perturbed(
-    bench: Workbench,
+    context: ExperimentContext,
     network: str,
     method: str,
     constant: float = CW_CONSTANT,
@@ -144,30 +144,30 @@ def perturbed(
     least: float = LEAST_CHANGE,
 ) -> zoo.Samples:
     """Test inputs moved toward an attack that keep their prediction; other ones in every run."""
-    subject, scale = image_subject(bench, network), bench.scale
+    subject, scale = image_subject(context, network), context.scale
 
     def make() -> zoo.Samples:
         # A few more than wanted, since some flip under the slightest push.
-        chosen = _some(bench, subject.test, scale.perturbed + scale.perturbed // 5, *numbers_of(PERTURBED_ROWS, run))
-        moved = attack(subject.model, chosen, method, scale, bench.seed_of(run), constant=constant)
+        chosen = _some(context, subject.test, scale.perturbed + scale.perturbed // 5, *numbers_of(PERTURBED_ROWS, run))
+        moved = attack(subject.model, chosen, method, scale, context.seed_of(run), constant=constant)
         return kept_prediction(subject.model, chosen, moved.samples, scale.perturbed, least)
 
-    return bench.once(("perturbed", network, method, constant, run, least), make)
+    return context.once(("perturbed", network, method, constant, run, least), make)
 
 
-def _some(bench: Workbench, samples: zoo.Samples, count: int, *numbers: int) -> zoo.Samples:
+def _some(context: ExperimentContext, samples: zoo.Samples, count: int, *numbers: int) -> zoo.Samples:
     """At most so many of the samples, drawn at random, on the device; all of them in their own order."""
     if count >= len(samples):
-        return samples.to(bench.device)
-    rows = bench.rows(len(samples), count, *numbers)
-    return samples.take(rows.to(samples.inputs.device)).to(bench.device)
+        return samples.to(context.device)
+    rows = context.rows(len(samples), count, *numbers)
+    return samples.take(rows.to(samples.inputs.device)).to(context.device)
 
 
-def seeds_of(bench: Workbench, samples: zoo.Samples, run: int) -> zoo.Samples:
+def seeds_of(context: ExperimentContext, samples: zoo.Samples, run: int) -> zoo.Samples:
     """The few inputs that copies are made of; other ones in every run."""
-    return samples.take(bench.rows(len(samples), bench.scale.noise_seeds, 7, run))
+    return samples.take(context.rows(len(samples), context.scale.noise_seeds, 7, run))
 
 
-def random_classes(bench: Workbench, classes: int, wanted: int, draw: int) -> torch.Tensor:
+def random_classes(context: ExperimentContext, classes: int, wanted: int, draw: int) -> torch.Tensor:
     """Some of the classes, other ones in every draw."""
-    return bench.rows(classes, wanted, 11, draw)
+    return context.rows(classes, wanted, 11, draw)

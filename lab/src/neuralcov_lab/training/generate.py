@@ -1,39 +1,41 @@
-"""Learning to draw images of a class: a generator and a discriminator against each other."""
+"""Learn to draw images of a class: a generator against a discriminator, judged by the Fréchet distance."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
+from typing_extensions import override
 
-from neuralcov.fuzz.faults.quality import Gaussian, frechet_distance
+from neuralcov.fuzz.faults.quality import Gaussian, frechet_distance, gaussian_of
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.networks import Discriminator, Generator, Inception, inception
-from neuralcov_lab.training.average import Average
-from neuralcov_lab.training.clock import plateau
-from neuralcov_lab.training.fid import gaussian_of_generator, gaussian_of_samples
 from neuralcov_lab.training.recipe import Recipe
-from neuralcov_lab.training.recorded import RecordedStep
-from neuralcov_lab.training.task import Task, learning_rate, mixed_precision, placed, set_rate
+from neuralcov_lab.training.schedule import plateau
+from neuralcov_lab.training.tasks import Task, mixed_precision, placed, set_rate
 
 _NORM_BATCHES = 40
+_FEATURE_BATCH = 250
 _QUICK, _FULL = 10_000, 50_000
 
 
 class Generation(Task):
-    """Hinge losses (Lim and Ye, 2017), several discriminator steps per generator step, averaged weights."""
+    """Learn by hinge losses (Lim and Ye, 2017): several discriminator steps per generator step, averaged weights."""
 
     def __init__(
         self, generator: Generator, discriminator: Discriminator, train: Samples, recipe: Recipe, device: torch.device
     ) -> None:
         self.generator = placed(generator, device)
         self.discriminator = placed(discriminator, device)
-        self.average = Average(self.generator, recipe.averaging)
+        moving = get_ema_multi_avg_fn(recipe.averaging)  # type: ignore[no-untyped-call]
+        self.average = AveragedModel(self.generator, multi_avg_fn=moving)
+        self.average.requires_grad_(False).eval()
         self.best, self.best_distance = self._averaged, float("inf")
         self.recipe, self.device = recipe, device
         self.train = train.to(device)
@@ -47,32 +49,29 @@ class Generation(Task):
             "adversary": self.adversary,
         }
         self.inputs_per_step = recipe.batch_size * recipe.discriminator_steps
-        self._learn = RecordedStep(self._learn_from)
         self._features = _features_if_fetched(device)
         self._real: Gaussian | None = None
 
+    @override
     def step(self, rows: Tensor, progress: float) -> Tensor:
-        """Several steps of the discriminator, one of the generator; the loss is the discriminator's last."""
+        # Several steps of the discriminator, one of the generator; the loss is the discriminator's last.
         share = plateau(progress, self.recipe.warm_up)
         set_rate(self.optimiser, self.recipe.learning_rate * share)
         set_rate(self.adversary, self.recipe.discriminator_rate * share)
         self.generator.train()
         self.discriminator.train()
-        loss = self._learn(rows)
-        self.average.update(self.generator)
-        return loss
-
-    def _learn_from(self, rows: Tensor) -> Tensor:
         self.discriminator.requires_grad_(True)
         for part in rows.chunk(self.recipe.discriminator_steps):
             loss = self._discriminate(part)
         self._generate(self.recipe.batch_size)
+        self.average.update_parameters(self.generator)
         return loss
 
+    @override
     def evaluate(self, final: bool) -> dict[str, float]:
-        """The Fréchet distance to the training images, where the feature network has been fetched."""
+        # The Fréchet distance to the training images, where the feature network has been fetched.
         drawing = self._averaged
-        settle_norms(drawing, self.recipe.batch_size, self.device)
+        update_norms(drawing, self.recipe.batch_size, self.device)
         if self._features is None:
             return {}
         if self._real is None:
@@ -86,16 +85,17 @@ class Generation(Task):
             return {f"FID of {quick:,}": distance}
         return {f"FID of {full:,}": self._distance(self.best, full), f"FID of {quick:,}": self.best_distance}
 
+    @override
     def result(self) -> nn.Module:
-        """The averaged generator: the best of those evaluated, or the last where none could be."""
+        # The averaged generator: the best of those evaluated, or the last where none could be.
         return self.best if self._features is not None else self._averaged
 
+    @override
     def state(self) -> dict[str, Any]:
-        """With the best generator so far."""
         return {**super().state(), "best": self.best.state_dict(), "best distance": self.best_distance}
 
+    @override
     def restore(self, state: Mapping[str, Any]) -> None:
-        """With the best generator so far."""
         super().restore(state)
         self.best, self.best_distance = copy.deepcopy(self._averaged), state["best distance"]
         self.best.load_state_dict(state["best"])
@@ -107,7 +107,7 @@ class Generation(Task):
 
     @property
     def _averaged(self) -> Generator:
-        return cast(Generator, self.average.network)
+        return cast(Generator, self.average.module)
 
     def _discriminate(self, rows: Tensor) -> Tensor:
         real, classes = self._real_images(rows), self.train.labels[rows]
@@ -148,26 +148,28 @@ class Generation(Task):
         return images.contiguous(memory_format=torch.channels_last)
 
 
-@torch.no_grad()
-def settle_norms(generator: Generator, batch_size: int, device: torch.device) -> None:
+class _Drawing(nn.Module):
+    """Draw images of given classes from fresh noise: the one argument that ``update_bn`` passes on."""
+
+    def __init__(self, generator: Generator) -> None:
+        super().__init__()
+        self.generator = generator
+
+    def forward(self, classes: Tensor) -> Tensor:
+        noise = torch.randn(len(classes), self.generator.linear.in_features, device=classes.device)
+        return cast(Tensor, self.generator(noise, classes))
+
+
+def update_norms(generator: Generator, batch_size: int, device: torch.device) -> None:
     """Give batch normalisation the statistics of these very weights: averaged ones have never been run."""
-    norms = [module for module in generator.modules() if isinstance(module, nn.BatchNorm2d)]
-    momenta = [norm.momentum for norm in norms]
-    for norm in norms:
-        norm.reset_running_stats()
-        norm.momentum = None  # a plain mean over the batches that follow
-    generator.train()
-    for _ in range(_NORM_BATCHES):
-        classes = torch.randint(0, generator.num_classes, (batch_size,), device=device)
-        generator(torch.randn(batch_size, generator.linear.in_features, device=device), classes)
-    generator.eval()
-    for norm, momentum in zip(norms, momenta, strict=True):
-        norm.momentum = momentum
+    drawing = _Drawing(generator).eval()
+    update_bn(
+        (torch.randint(0, generator.num_classes, (batch_size,), device=device) for _ in range(_NORM_BATCHES)), drawing
+    )
 
 
 def _adam(network: nn.Module, rate: float) -> torch.optim.Optimizer:
-    given, on_gpu = learning_rate(network, rate)
-    return torch.optim.Adam(network.parameters(), given, betas=(0.0, 0.999), fused=on_gpu, capturable=on_gpu)
+    return torch.optim.Adam(network.parameters(), rate, betas=(0.0, 0.999), fused=next(network.parameters()).is_cuda)
 
 
 def _features_if_fetched(device: torch.device) -> Inception | None:
@@ -175,3 +177,25 @@ def _features_if_fetched(device: torch.device) -> Inception | None:
         return placed(inception(), device)
     except DataError:
         return None
+
+
+@torch.no_grad()
+def gaussian_of_samples(network: Inception, samples: Samples, device: torch.device) -> Gaussian:
+    """Fit a Gaussian to the features of real images."""
+    rows = torch.split(torch.arange(len(samples)), _FEATURE_BATCH)
+    return gaussian_of(network.of_pixels(samples.pixels(part).to(device)) for part in rows)
+
+
+@torch.no_grad()
+def gaussian_of_generator(network: Inception, generator: Generator, count: int, seed: int = 0) -> Gaussian:
+    """Fit a Gaussian to the features of generated images, classes in turn, rounded to 256 levels like real ones."""
+    device = next(generator.parameters()).device
+    random = torch.Generator().manual_seed(seed)
+    generator.eval()
+
+    def features() -> Iterable[Tensor]:
+        for rows in torch.split(torch.arange(count), _FEATURE_BATCH):
+            images = generator.sample((rows % generator.num_classes).to(device), random)
+            yield network.of_pixels(((images.float() + 1) * 127.5).round() / 255)
+
+    return gaussian_of(features())

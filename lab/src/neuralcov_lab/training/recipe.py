@@ -1,4 +1,4 @@
-"""How each network of the zoo is trained: data, length, optimiser, augmentation."""
+"""Say how each network of the zoo is trained: data, length, optimiser, augmentation."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Literal
 
 from neuralcov.core.errors import InputError
 
-Kind = Literal["classify", "autoencode", "generate"]
+TaskKind = Literal["classify", "autoencode", "generate"]
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One network's training.
+    """Describe one network's training.
 
     Args:
         kind: what is learnt: classes, a code to draw the input from, or to draw new inputs.
@@ -34,7 +34,7 @@ class Recipe:
         averaging: weight of the past in the running average of a generator's weights.
     """
 
-    kind: Kind
+    kind: TaskKind
     data: str
     epochs: int
     batch_size: int
@@ -64,7 +64,7 @@ class Recipe:
         learning_rate: float | None = None,
         data: str | None = None,
     ) -> Recipe:
-        """The recipe with what a user set otherwise."""
+        """Return the recipe with what a user set otherwise."""
         given = {"epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "data": data}
         return replace(self, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
@@ -123,7 +123,7 @@ RECIPES: dict[str, Recipe] = {
 
 
 def recipe_of(network: str) -> Recipe:
-    """The recipe for a network.
+    """Return the recipe for a network.
 
     >>> recipe_of("resnet50").data
     'cifar10'

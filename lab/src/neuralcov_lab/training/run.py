@@ -1,4 +1,4 @@
-"""A whole training: data, network, steps, checkpoints, and at the end the weights with their card."""
+"""Train a network from data to weights with a card: network, steps, checkpoints."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ from torch import Tensor, nn
 from neuralcov.core.errors import InputError
 from neuralcov.sources.folders import image_folder
 from neuralcov.sources.samples import Samples
-from neuralcov_lab.catalogue import NETWORKS, build, data
 from neuralcov_lab.networks import VAE, Discriminator, Generator
-from neuralcov_lab.training.autoencode import AutoEncoding
-from neuralcov_lab.training.card import Card, card_path, device_name
-from neuralcov_lab.training.checkpoint import checkpoint_path, read_checkpoint, write_checkpoint
-from neuralcov_lab.training.classify import Classification
-from neuralcov_lab.training.clock import Clock
+from neuralcov_lab.training.files import (
+    Card,
+    card_path,
+    checkpoint_path,
+    device_name,
+    read_checkpoint,
+    require_writable,
+    write_checkpoint,
+    write_weights,
+)
 from neuralcov_lab.training.generate import Generation
 from neuralcov_lab.training.recipe import Recipe, recipe_of
-from neuralcov_lab.training.task import Task
-from neuralcov_lab.training.weights import require_writable, write_weights
+from neuralcov_lab.training.schedule import Schedule
+from neuralcov_lab.training.tasks import AutoEncoding, Classification, Task
+from neuralcov_lab.zoo import NETWORKS, build, data
 
 # Generators are judged a few times only, since that takes thousands of images through a large network.
 _JUDGEMENTS = 6
@@ -33,7 +38,7 @@ _JUDGEMENTS = 6
 
 @dataclass(frozen=True)
 class Settings:
-    """What a user may set.
+    """Hold what a user may set.
 
     Args:
         folder: the user's own copy of the data, in place of the cache.
@@ -41,7 +46,7 @@ class Settings:
         minutes: a limit; learning rates then fall in time for it.
         batch_size: in place of the recipe's.
         learning_rate: in place of the recipe's.
-        seed: of every random choice.
+        seed: seed of all random choices.
         device: where to train.
         limit: use only so many inputs of each split.
         resume: go on from a checkpoint if there is one.
@@ -67,8 +72,8 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Report:
-    """How a training stands after an epoch."""
+class EpochReport:
+    """Tell how a training stands after an epoch."""
 
     epoch: int
     epochs: int
@@ -83,7 +88,7 @@ def train(
     output: Path,
     data_name: str | None = None,
     settings: Settings | None = None,
-    report: Callable[[Report], None] = lambda standing: None,
+    report: Callable[[EpochReport], None] = lambda standing: None,
 ) -> Card:
     """Train a network of the zoo and write its weights and their card.
 
@@ -112,7 +117,7 @@ def train(
         arguments = _arguments(network, train_set, chosen.arguments)
         task = _task(network, arguments, train_set, test_set, recipe, chosen)
         identity = _identity(network, arguments, recipe, chosen.seed, train_set)
-        training = _Training(identity, task, recipe, chosen, len(train_set), checkpoint)
+        training = TrainingLoop(identity, task, recipe, chosen, len(train_set), checkpoint)
         results = training.run(report)
     card = Card(
         network=network,
@@ -124,9 +129,9 @@ def train(
         recipe=asdict(recipe),
         seed=chosen.seed,
         epochs=training.epoch,
-        steps=training.clock.done,
+        steps=training.schedule.done,
         results=results,
-        seconds=round(training.clock.elapsed, 1),
+        seconds=round(training.schedule.elapsed, 1),
         device=device_name(chosen.device),
         resumed=training.resumed,
         weights_sha256=write_weights(task.result(), output, half=chosen.half),
@@ -136,8 +141,8 @@ def train(
     return card
 
 
-class _Training:
-    """The loop over epochs; every epoch's random numbers follow from the seed and its number alone."""
+class TrainingLoop:
+    """Run the epochs of a training; every epoch's random numbers follow from the seed and its number alone."""
 
     def __init__(
         self, identity: dict[str, Any], task: Task, recipe: Recipe, settings: Settings, inputs: int, checkpoint: Path
@@ -147,28 +152,31 @@ class _Training:
         self.epochs, self.epoch, self.resumed = recipe.epochs, 0, 0
         self.per_epoch = max(inputs // task.inputs_per_step, 1)
         seconds = None if settings.minutes is None else settings.minutes * 60
-        self.clock = Clock(recipe.epochs * self.per_epoch, seconds)
+        self.schedule = Schedule(recipe.epochs * self.per_epoch, seconds)
         self._saved = 0.0
 
-    def run(self, report: Callable[[Report], None]) -> dict[str, float]:
+    def run(self, report: Callable[[EpochReport], None]) -> dict[str, float]:
+        """Train from the beginning, or from the checkpoint if there is one, and judge the result."""
         if self.checkpoint.exists():
             self._restore()
         judged = self._due()
-        while self.epoch < self.epochs and self.clock.progress < 1:
-            loss = self._one_epoch()
+        while self.epoch < self.epochs and self.schedule.progress < 1:
+            loss = self.run_epoch()
             self.epoch += 1
             due = self._due()
-            results = self.task.evaluate(final=False) if due > judged and self.clock.progress < 1 else {}
+            results = self.task.evaluate(final=False) if due > judged and self.schedule.progress < 1 else {}
             judged = due
-            report(Report(self.epoch, self.epochs, self.clock.progress, float(loss), results, self.clock.elapsed))
+            progress, elapsed = self.schedule.progress, self.schedule.elapsed
+            report(EpochReport(self.epoch, self.epochs, progress, float(loss), results, elapsed))
             self._save()
         return self.task.evaluate(final=True)
 
     def _due(self) -> int:
         """How many judgements there should have been by now."""
-        return int(self.clock.progress * _JUDGEMENTS) if isinstance(self.task, Generation) else self.epoch
+        return int(self.schedule.progress * _JUDGEMENTS) if isinstance(self.task, Generation) else self.epoch
 
-    def _one_epoch(self) -> Tensor:
+    def run_epoch(self) -> Tensor:
+        """Train for one epoch and return its mean loss."""
         torch.manual_seed(self.settings.seed * 1_000_003 + self.epoch + 1)
         device = self.settings.device
         order = torch.randperm(self.inputs, device=device)
@@ -176,25 +184,25 @@ class _Training:
         total = torch.zeros((), device=device)
         steps = 0
         for number in range(self.per_epoch):
-            if self.clock.progress >= 1:
+            if self.schedule.progress >= 1:
                 break
-            total += self.task.step(order[number * size : (number + 1) * size], self.clock.progress)
-            self.clock.done += 1
+            total += self.task.step(order[number * size : (number + 1) * size], self.schedule.progress)
+            self.schedule.done += 1
             steps += 1
         return total / max(steps, 1)
 
     def _save(self) -> None:
-        if self.clock.elapsed - self._saved < self.settings.checkpoint_seconds and self.epoch < self.epochs:
+        if self.schedule.elapsed - self._saved < self.settings.checkpoint_seconds and self.epoch < self.epochs:
             return
-        self._saved = self.clock.elapsed
-        standing = {"epoch": self.epoch, "done": self.clock.done, "spent": self.clock.elapsed, "resumed": self.resumed}
+        self._saved = self.schedule.elapsed
+        standing = {"epoch": self.epoch, "done": self.schedule.done, "spent": self._saved, "resumed": self.resumed}
         write_checkpoint(self.checkpoint, {"training": self.identity, **standing, "task": self.task.state()})
 
     def _restore(self) -> None:
         content = read_checkpoint(self.checkpoint, self.identity, self.settings.device)
         self.task.restore(content["task"])
         self.epoch, self.resumed = content["epoch"], content["resumed"] + 1
-        self.clock.done, self.clock.spent = content["done"], content["spent"]
+        self.schedule.done, self.schedule.spent = content["done"], content["spent"]
 
 
 def _identity(network: str, arguments: dict[str, Any], recipe: Recipe, seed: int, samples: Samples) -> dict[str, Any]:

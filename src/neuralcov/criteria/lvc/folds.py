@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 from torch import Tensor
@@ -45,10 +45,10 @@ class Folds(Record, name="folds"):
 
 
 def among(stack: Stack, inputs: Bool[Tensor, "batch"]) -> Stack:
-    """Return the stack with only some of its inputs counting."""
+    """Return the stack with only some of its inputs valid."""
     chosen = inputs[:, None].expand(-1, stack.values.shape[1])
-    counted = chosen if stack.counted is None else stack.counted & chosen
-    return Stack(stack.values.masked_fill(~counted[:, :, None], 0), counted)
+    valid = chosen if stack.valid is None else stack.valid & chosen
+    return replace(stack, values=stack.values.masked_fill(~valid[:, :, None], 0), valid=valid, least=None, most=None)
 
 
 def union(folds: FoldMoments) -> tuple[Moments, ...]:

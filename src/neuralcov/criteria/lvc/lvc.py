@@ -13,19 +13,8 @@ from torch import Tensor
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.arguments import Glance
-from neuralcov.core.criterion import (
-    MERGE_EXACT,
-    ORDER_FREE,
-    SPLIT_FREE,
-    TAKEN,
-    UNPLACED,
-    Criterion,
-    no_counts,
-    not_finite,
-    resource,
-    widths_of,
-    with_excluded,
-)
+from neuralcov.core.counts import NOT_PLACEABLE, VALID, exclude_placeless, no_counts, not_finite
+from neuralcov.core.criterion import MERGE_EXACT, ORDER_FREE, SPLIT_FREE, Criterion, resource, widths_of, with_excluded
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.lvc import schema1
@@ -96,7 +85,7 @@ class LVC(Criterion[LVCState]):
         return frozenset({ORDER_FREE, SPLIT_FREE, MERGE_EXACT})
 
     @property
-    def unplaced(self) -> str:
+    def exclusion_reason(self) -> str:
         """Why inputs are left out: beyond what float64 holds beside the others."""
         return f"they lie over {TOO_FAR:g} times as far out as training inputs, so that float64 would lose the rest"
 
@@ -123,11 +112,9 @@ class LVC(Criterion[LVCState]):
 
     def observe(self, state: LVCState, batch: Activations, *, donate: bool = False) -> LVCState:
         """Take the batch into the folds its inputs belong to."""
-        whitened, counts = self._whitened(batch), state.counts + batch.tally
+        whitened, counts = self._whitened(batch), state.counts + batch.input_counts
         if not whitened.short:
-            excluded = (~whitened.measurable & batch.finite).sum()
-            counts[TAKEN] -= excluded
-            counts[UNPLACED] += excluded
+            counts = exclude_placeless(counts, (~whitened.measurable & batch.finite).sum())
         return self._take(state, whitened, self._fold_of(batch), counts, donate=donate)
 
     def _take(
@@ -137,7 +124,7 @@ class LVC(Criterion[LVCState]):
         beyond, ordinary, rooms = batch.lengths() > learnt.limit, batch.valid, state.rooms
         if not batch.short:
             beyond &= batch.measurable
-            valid = batch.counted & batch.measurable[:, None]
+            valid = batch.valid_mask & batch.measurable[:, None]
             met = torch.cat([room.met for room in rooms], dim=1)
             where = places(kinds_of(batch.squares, valid), valid, met)
             ordinary = where.ordinary
@@ -220,31 +207,31 @@ class LVC(Criterion[LVCState]):
         self, state: LVCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], LVCState]:
         """In order, inputs that gain; one factorisation serves ``refresh`` admissions."""
-        taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+        admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         whitened, fold_of = self._whitened(batch), self._fold_of(batch)
         exclusions = self.exclusions(batch)
         start = 0
         while start < batch.size:
             rest, folds = whitened.take(slice(start, None)), None if fold_of is None else fold_of[start:]
-            gains = (self._gain(state, rest, folds) > min_gain) & (exclusions[start:] == TAKEN)
+            gains = (self._gain(state, rest, folds) > min_gain) & (exclusions[start:] == VALID)
             chosen = gains.nonzero()[:, 0][: self.refresh]
             if len(chosen):
                 counts = state.counts.clone()
-                counts[TAKEN] += len(chosen)
+                counts[VALID] += len(chosen)
                 own = None if folds is None else folds[chosen]
                 state = self._take(state, rest.take(chosen), own, counts, donate=False)
-                taken[start + chosen] = True
+                admitted[start + chosen] = True
             start = start + int(chosen[-1]) + 1 if len(chosen) == self.refresh else batch.size
-        return taken, with_excluded(state, exclusions)
+        return admitted, with_excluded(state, exclusions)
 
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
         """Inputs that are not finite, and those too far out to be measured."""
-        return torch.where(self._whitened(batch).measurable, not_finite(batch), UNPLACED)
+        return torch.where(self._whitened(batch).measurable, not_finite(batch), NOT_PLACEABLE)
 
     def details(self, state: LVCState) -> Mapping[str, float]:
         """Share of extreme inputs, what training inputs would show, and with folds the standard error."""
         learnt: LVCLearnt = self.require_fitted()
-        figures = {"beyond": float(state.beyond) / max(1, int(state.counts[TAKEN]))}
+        figures = {"beyond": float(state.beyond) / max(1, int(state.counts[VALID]))}
         if not math.isnan(learnt.expected):
             figures["expected beyond"] = learnt.expected
         if self.groups > 1:
@@ -257,7 +244,7 @@ class LVC(Criterion[LVCState]):
     def notes(self, state: LVCState) -> tuple[str, ...]:
         """Layers left out, far inputs that do not count, and suites or training data too small for the layers."""
         learnt: LVCLearnt = self.require_fitted()
-        widest, taken = max(state.widths), int(state.counts[TAKEN])
+        widest, valid = max(state.widths), int(state.counts[VALID])
         said = []
         if learnt.constant:
             said.append(f"constant in training and left out: {', '.join(learnt.constant)}")
@@ -270,14 +257,14 @@ class LVC(Criterion[LVCState]):
             )
         if learnt.seen < 10 * widest:
             said.append(f"calibrated on {learnt.seen} inputs, fewer than 10 times the widest layer ({widest} neurons)")
-        if 0 < taken < 2 * widest:
+        if 0 < valid < 2 * widest:
             said.append(
-                f"{taken} inputs are fewer than twice the widest layer ({widest} neurons): "
+                f"{valid} inputs are fewer than twice the widest layer ({widest} neurons): "
                 "in such a layer the value falls short by 9 % or more; compare suites of equal size only"
             )
-        elif 0 < taken < 10 * widest:
+        elif 0 < valid < 10 * widest:
             said.append(
-                f"{taken} inputs are fewer than 10 times the widest layer ({widest} neurons): "
+                f"{valid} inputs are fewer than 10 times the widest layer ({widest} neurons): "
                 "in such a layer the value falls short by 2 to 9 %; compare suites of equal size"
             )
         return tuple(said)
@@ -293,14 +280,14 @@ class LVC(Criterion[LVCState]):
         """Whiten a batch once: what is judged is often taken in as well."""
         learnt: LVCLearnt = self.require_fitted()
         # What was learnt is kept with the result, so that its id stays its own.
-        kept = batch.memo(("whitened", id(learnt)), lambda: (learnt, Whitened.of(learnt.training, batch.stacks)))
+        kept = batch.shared(("whitened", id(learnt)), lambda: (learnt, Whitened.of(learnt.training, batch.stacks)))
         return kept[1]
 
     def _fold_of(self, batch: Activations) -> Int[Tensor, "batch"] | None:
         return batch.folds(self.groups) if self.groups > 1 else None
 
 
-def _stack(rows: Float[Tensor, "layers batch width"], counted: Bool[Tensor, "batch layers"] | None) -> Stack:
+def _stack(rows: Float[Tensor, "layers batch width"], valid: Bool[Tensor, "batch layers"] | None) -> Stack:
     """Return whitened rows as moments take them in."""
     values = rows.transpose(0, 1)
-    return Stack(values if counted is None else values.masked_fill(~counted[:, :, None], 0), counted)
+    return Stack(values if valid is None else values.masked_fill(~valid[:, :, None], 0), valid)

@@ -50,7 +50,7 @@ class Sample(Record, name="sample", free=["seen"]):
             to, source = torch.tensor(slots).to(device), torch.tensor(rows).to(device)
             for stack, values, counted in zip(batch.stacks, self.values, self.counted, strict=True):
                 drawn = stack.values[source].to(values.dtype)
-                counted[to] = True if stack.counted is None else stack.counted[source]
+                counted[to] = True if stack.valid is None else stack.valid[source]
                 if stack.values.dtype == torch.float64:
                     # What float32 cannot hold is left out of the sample.
                     counted[to] &= drawn.isfinite().all(2)

@@ -34,11 +34,9 @@ class Whitened:
         """Whiten a batch."""
         rows = tuple(t.rows(stack.values) for t, stack in zip(training, stacks, strict=True))
         squares = torch.cat([y.square().sum(2).T / y.shape[2] for y in rows], dim=1)
-        masks = [stack.counted for stack in stacks]
         valid = None
-        if any(mask is not None for mask in masks):
-            every = [_all(stack) if mask is None else mask for stack, mask in zip(stacks, masks, strict=True)]
-            valid = torch.cat(every, dim=1)
+        if any(stack.valid is not None for stack in stacks):
+            valid = torch.cat([stack.valid_mask() for stack in stacks], dim=1)
         return cls(rows, squares, valid, torch.cat([t.varies for t in training]))
 
     def take(self, inputs: slice | Tensor) -> Whitened:
@@ -52,7 +50,7 @@ class Whitened:
         return len(self.squares)
 
     @cached_property
-    def counted(self) -> Bool[Tensor, "batch layers"]:
+    def valid_mask(self) -> Bool[Tensor, "batch layers"]:
         """Which rows count, as a mask that is always there."""
         return torch.ones_like(self.squares, dtype=torch.bool) if self.valid is None else self.valid
 
@@ -101,7 +99,3 @@ def leaving_one_out(moments: Sequence[Moments]) -> Callable[[Tensor], Tensor]:
         return count / others * squares / (1 - leverage)
 
     return corrected
-
-
-def _all(stack: Stack) -> Tensor:
-    return torch.ones(stack.values.shape[:2], dtype=torch.bool, device=stack.values.device)

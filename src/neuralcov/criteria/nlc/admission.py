@@ -48,7 +48,7 @@ def admit_one_by_one(
     count = torch.cat([moments.count for moments in groups])
     norm = torch.cat([spread(m) * m.count * m.width**2 for m in groups])
     values = torch.cat([stack.values.double().flatten(1) for stack in batch.stacks], dim=1).contiguous()
-    here = torch.cat([_counted(stack.values, stack.counted) for stack in batch.stacks], dim=1).contiguous()
+    valid = torch.cat([stack.valid_mask() for stack in batch.stacks], dim=1).to(torch.int8).contiguous()
     layers, tile_total = len(count), len(tiles)
     gain, fresh = torch.empty_like(norm), torch.empty_like(norm)
     partial = torch.empty(tile_total, dtype=torch.float64, device=tiles.device)
@@ -59,14 +59,14 @@ def admit_one_by_one(
     where = (plan.layer_of, plan.row_of, plan.column_of, plan.widths, plan.starts)
     rule = {"GROWING": growing, "BLOCK": _BLOCK, "LAYERS": size}
     for index in range(batch.size):
-        row, counts_here = values[index], here[index]
+        row, takes_part = values[index], valid[index]
         kernels.judge[(tile_total,)](tiles, *where, count, mean, row, partial, BLOCK=_BLOCK)
         kernels.weigh[(layers,)](
-            plan.first_tile, plan.tile_count, plan.widths, count, norm, partial, counts_here, gain, fresh, BLOCK=128
+            plan.first_tile, plan.tile_count, plan.widths, count, norm, partial, takes_part, gain, fresh, BLOCK=128
         )
-        kernels.take[(tile_total,)](tiles, *where, count, mean, row, gain, counts_here, least, layers, **rule)
+        kernels.take[(tile_total,)](tiles, *where, count, mean, row, gain, takes_part, least, layers, **rule)
         kernels.settle[(layers,)](
-            plan.widths, plan.starts, count, mean, row, norm, fresh, gain, counts_here, admitted[index:],
+            plan.widths, plan.starts, count, mean, row, norm, fresh, gain, takes_part, admitted[index:],
             least, layers, **rule,
         )  # fmt: skip
     return admitted.bool(), *_unpacked(groups, tiles, mean, count, norm)
@@ -131,9 +131,3 @@ def _unpacked(
         spreads.append(norm[own] / (count[own] * width**2))
         tile, neuron, layer = tile + here, neuron + layers * width, layer + layers
     return tuple(found), tuple(spreads)
-
-
-def _counted(values: Tensor, counted: Tensor | None) -> Tensor:
-    if counted is not None:
-        return counted.to(torch.int8)
-    return torch.ones(values.shape[:2], dtype=torch.int8, device=values.device)

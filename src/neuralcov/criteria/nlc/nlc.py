@@ -10,18 +10,14 @@ from torch import Tensor
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
+from neuralcov.core.counts import NOT_PLACEABLE, VALID, count_admitted, exclude_placeless, no_counts, not_finite
 from neuralcov.core.criterion import (
     MERGE_EXACT,
     NEVER_FALLS,
     ORDER_FREE,
     SPLIT_FREE,
-    TAKEN,
-    UNPLACED,
     Criterion,
     State,
-    counted,
-    no_counts,
-    not_finite,
     resource,
     widths_of,
 )
@@ -126,19 +122,17 @@ class NLC(Criterion[NLCState]):
 
     def observe(self, state: NLCState, batch: Activations, *, donate: bool = False) -> NLCState:
         """Let every layer, of every class, take the batch or refuse it."""
-        counts = state.counts + batch.tally
+        counts = state.counts + batch.input_counts
         if self.classes is None:
             return NLCState(counts, state.widths, (self._take(state.classes[0], batch, donate=donate),))
         classes = list(state.classes)
-        placed = torch.zeros_like(counts[TAKEN])
+        placed = torch.zeros_like(counts[VALID])
         for label, rows in self._by_class(batch):
             part = batch.take(rows)
             # Never in place: the classes this batch does not touch stay shared with the old state.
             classes[label] = self._take(classes[label], part, donate=False)
-            placed += part.tally[TAKEN]
-        unplaced = batch.tally[TAKEN] - placed
-        counts[TAKEN] -= unplaced
-        counts[UNPLACED] += unplaced
+            placed += part.input_counts[VALID]
+        counts = exclude_placeless(counts, batch.input_counts[VALID] - placed)
         return NLCState(counts, state.widths, tuple(classes))
 
     def merge(self, a: NLCState, b: NLCState) -> NLCState:
@@ -181,21 +175,23 @@ class NLC(Criterion[NLCState]):
         if usable(batch.device):
             growing = self.rule == "growing"
             moments = tuple(group.moments for group in entry)
-            taken, moved, spreads = admit_one_by_one(moments, batch, growing=growing, min_gain=min_gain)
+            admitted, moved, spreads = admit_one_by_one(moments, batch, growing=growing, min_gain=min_gain)
             # No layer takes an excluded input, but its gain of 0 exceeds a negative limit.
-            taken = taken & batch.finite
+            admitted = admitted & batch.finite
             groups = tuple(LayerSpread(m, s if growing else None) for m, s in zip(moved, spreads, strict=True))
-            return taken, NLCState(counted(state.counts, taken, self.exclusions(batch)), state.widths, (groups,))
+            counts = count_admitted(state.counts, admitted, self.exclusions(batch))
+            return admitted, NLCState(counts, state.widths, (groups,))
         if self.rule != "growing" or min_gain != 0:
             return super().admit(state, batch, min_gain=min_gain)
         # Under the growing rule, observing tells whether an input gains, and changes nothing if it does not.
-        taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+        admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         before = state
         for index in range(batch.size):
             after = self.observe(state, batch.take(slice(index, index + 1)), donate=index > 0)
-            taken[index] = self.value(after) > self.value(state)
+            admitted[index] = self.value(after) > self.value(state)
             state = after
-        return taken, NLCState(counted(before.counts, taken, self.exclusions(batch)), state.widths, state.classes)
+        counts = count_admitted(before.counts, admitted, self.exclusions(batch))
+        return admitted, NLCState(counts, state.widths, state.classes)
 
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
         """Inputs that are not finite and, with classes, those labelled outside them."""
@@ -204,14 +200,14 @@ class NLC(Criterion[NLCState]):
             return found
         assert batch.labels is not None
         labels = batch.labels.to(batch.device)
-        return torch.where((labels < 0) | (labels >= self.classes), UNPLACED, TAKEN).where(batch.finite, found)
+        return torch.where((labels < 0) | (labels >= self.classes), NOT_PLACEABLE, VALID).where(batch.finite, found)
 
     def _gain_of(self, entry: Entry | None, batch: Activations) -> Tensor:
         gains = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
         for group, stack in zip(entry or (), batch.stacks, strict=entry is not None):
             change = spread_gain(group.moments, stack.values)
-            if stack.counted is not None:
-                change = change.masked_fill(~stack.counted, 0)
+            if stack.valid is not None:
+                change = change.masked_fill(~stack.valid, 0)
             gains += (change.clamp(min=0) if self.rule == "growing" else change).sum(1)
         return gains
 

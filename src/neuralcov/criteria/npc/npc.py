@@ -7,27 +7,19 @@ from typing import Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import (
-    ALL_PROMISES,
-    NOT_FINITE,
-    TAKEN,
-    UNPLACED,
-    Criterion,
-    State,
-    counted,
-    no_counts,
-    widths_of,
-)
+from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import parse_bytes
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.criteria.bitmap import AnyBitmap, BitmapCriterion, FlatBitmapState
 from neuralcov.criteria.npc.abstract_paths import AbstractPaths, Members, abstract_paths, distances, furthest
-from neuralcov.criteria.npc.paths import Paths, critical_paths, explained, paths_name
+from neuralcov.criteria.npc.paths import Paths, critical_paths, finite_with_relevance, paths_name
 from neuralcov.statistics.calibration import Reference
 from neuralcov.statistics.traces import trace_of
 
@@ -44,14 +36,7 @@ class NPCFit(Record, name="npc-learnt"):
 
 
 @dataclass(frozen=True, eq=False)
-class NPCState(State, name="npc"):
-    """Covered cells: ``(classes, clusters, buckets)``, in activation mode ``(classes, clusters, layers, buckets)``."""
-
-    covered: Bool[Tensor, "classes clusters *cells"]
-
-
-@dataclass(frozen=True, eq=False)
-class NPC(Criterion[NPCState]):
+class NPC(BitmapCriterion):
     r"""Neuron path coverage (Xie et al., TOSEM 2022), on relevance by layer-wise propagation (Bach et al., 2015).
 
     An input's critical path has, per layer, the fewest neurons by falling relevance for the predicted class that
@@ -127,11 +112,6 @@ class NPC(Criterion[NPCState]):
         """All layers."""
         return tuple(layout)
 
-    @property
-    def promises(self) -> frozenset[str]:
-        """A bitmap keeps them all."""
-        return ALL_PROMISES
-
     def calibrate(self, reference: Reference) -> Self:
         """Cluster the paths of every class and abstract them."""
         paths: Paths = reference.find(paths_name(self.alpha))
@@ -161,114 +141,64 @@ class NPC(Criterion[NPCState]):
         sizes = torch.empty(0, self.clusters, dtype=torch.int64, device=layout.device)
         return NPCFit(AbstractPaths(sizes.new_empty(0), paths, sizes), None)
 
-    def init(self, layout: Layout) -> NPCState:
-        """No cell covered."""
-        fit: NPCFit = self.require_fitted()
-        widths = widths_of(layout)
-        shape = (
-            len(fit.abstract.classes),
-            self.clusters,
-            *([len(widths)] if self.mode == "activation" else []),
-            self.buckets,
-        )
-        return NPCState(no_counts(layout), widths, torch.zeros(shape, dtype=torch.bool, device=layout.device))
+    @override
+    def shape(self, layout: Layout) -> tuple[int, ...]:
+        learnt: NPCFit = self.require_fitted()
+        layers = (len(layout),) if self.mode == "activation" else ()
+        return (len(learnt.abstract.classes), self.clusters, *layers, self.buckets)
 
-    def observe(self, state: NPCState, batch: Activations, *, donate: bool = False) -> NPCState:
-        """Cover the cells the batch falls into."""
-        cells, counts = self._cells(state, batch)
-        hit = torch.zeros(state.covered.numel() + 1, dtype=torch.bool, device=cells.device)
-        hit.scatter_(0, cells.flatten(), True)
-        covered = state.covered if donate else state.covered.clone()
-        covered.logical_or_(hit[:-1].reshape(covered.shape))
-        return NPCState(state.counts + counts, state.widths, covered)
-
-    def merge(self, a: NPCState, b: NPCState) -> NPCState:
-        """Cells covered by either."""
-        return NPCState(a.counts + b.counts, a.widths, a.covered | b.covered)
-
-    def value(self, state: NPCState) -> Float[Tensor, ""]:
-        """Covered cells divided by all cells."""
-        return state.covered.sum().double() / state.covered.numel()
-
-    def by_layer(self, state: NPCState) -> Float[Tensor, "layers"] | None:
-        """In activation mode each layer's covered cells divided by its cells; a structure has no layers."""
+    @override
+    def flat_hits(self, batch: Activations) -> Int[Tensor, "batch k"]:
+        learnt: NPCFit = self.require_fitted()
+        _, index, _ = self._place(batch)
         if self.mode == "structure":
+            return self._by_likeness(learnt, batch, index)
+        return self._by_distance(learnt, batch, index)
+
+    @override
+    def by_layer(self, state: AnyBitmap) -> Float[Tensor, "layers"] | None:
+        """Return, in activation mode, each layer's covered cells divided by its cells; a structure has no layers."""
+        if self.mode == "structure" or not isinstance(state, FlatBitmapState):
             return None
         return state.covered.double().mean((0, 1, 3))
 
-    def gain(self, state: NPCState, batch: Activations) -> Float[Tensor, "batch"]:
-        """Cells each input would newly cover, divided by all cells; one input never hits a cell twice."""
-        cells, _ = self._cells(state, batch)
-        known = torch.cat([state.covered.flatten(), torch.ones_like(state.covered.flatten()[:1])])
-        return (~known[cells]).sum(1).double() / state.covered.numel()
-
-    def admit(
-        self, state: NPCState, batch: Activations, *, min_gain: float = 0.0
-    ) -> tuple[Bool[Tensor, "batch"], NPCState]:
-        """In order, inputs that hit a cell nothing before them has: the first to hit any cell not yet covered."""
-        if min_gain != 0:
-            return super().admit(state, batch, min_gain=min_gain)
-        cells, _ = self._cells(state, batch)
-        rows = torch.arange(batch.size, device=cells.device)[:, None].expand(cells.shape)
-        first = torch.full((state.covered.numel() + 1,), batch.size, device=cells.device)
-        first = first.scatter_reduce_(0, cells.flatten(), rows.flatten(), "amin")[:-1].view(state.covered.shape)
-        # One entry more than there are inputs takes what nothing hits, or nothing newly.
-        taken = torch.zeros(batch.size + 1, dtype=torch.bool, device=cells.device)
-        taken[first.masked_fill(state.covered, batch.size).flatten()] = True
-        covered = state.covered | (first < batch.size)
-        counts = counted(state.counts, taken[:-1], self.exclusions(batch))
-        return taken[:-1], NPCState(counts, state.widths, covered)
-
+    @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """Inputs with outputs or relevance that are not finite, and those whose class has no abstract path."""
-        usable, _, known = self._placed(batch)
-        return torch.where(usable, torch.where(known, TAKEN, UNPLACED), NOT_FINITE)
+        finite, _, known = self._place(batch)
+        return torch.where(finite, torch.where(known, VALID, NOT_PLACEABLE), NOT_FINITE)
 
-    def _cells(self, state: NPCState, batch: Activations) -> tuple[Int[Tensor, "batch cells"], Int[Tensor, "3"]]:
-        """The cells each input falls into, one past the last for none, and the counts of inputs."""
-        fit: NPCFit = self.require_fitted()
-        usable, index, known = self._placed(batch)
-        taken = usable & known
-        cells = (self._by_likeness if self.mode == "structure" else self._by_distance)(fit, batch, index, taken)
-        counts = torch.stack([taken.sum(), (~usable).sum(), (usable & ~known).sum()])
-        return torch.where(taken[:, None] & (cells >= 0), cells, state.covered.numel()), counts
-
-    def _placed(self, batch: Activations) -> tuple[Bool[Tensor, "batch"], Int[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        """Which inputs have finite outputs and relevance, the index of their class, and whether it has a path."""
-        fit: NPCFit = self.require_fitted()
+    def _place(self, batch: Activations) -> tuple[Bool[Tensor, "batch"], Int[Tensor, "batch"], Bool[Tensor, "batch"]]:
+        """Return which inputs have finite outputs and relevance, the index of their class, whether it has a path."""
+        learnt: NPCFit = self.require_fitted()
         assert batch.predictions is not None
-        return explained(batch), *fit.abstract.place(batch.predictions.to(batch.device))
+        return finite_with_relevance(batch), *learnt.abstract.place(batch.predictions.to(batch.device))
 
-    def _by_likeness(
-        self, fit: NPCFit, batch: Activations, index: Tensor, taken: Tensor
-    ) -> Int[Tensor, "batch clusters"]:
-        """A bucket of likeness to each abstract path of the class; negative where there is none."""
+    def _by_likeness(self, learnt: NPCFit, batch: Activations, index: Tensor) -> Int[Tensor, "batch clusters"]:
+        """Return a bucket of likeness to each abstract path of the class; negative where there is none."""
         bits = critical_paths(batch, self.alpha)
-        alike = fit.abstract.likeness(bits, index, (bits.shape[1],))[:, :, 0]
+        alike = learnt.abstract.likeness(bits, index, (bits.shape[1],))[:, :, 0]
         bucket = (alike * self.buckets).floor().clamp(max=self.buckets - 1).long()
         path = index[:, None] * self.clusters + torch.arange(self.clusters, device=index.device)
-        return torch.where(fit.abstract.sizes[index] > 0, path * self.buckets + bucket, -1)
+        return torch.where(learnt.abstract.sizes[index] > 0, path * self.buckets + bucket, -1)
 
-    def _by_distance(
-        self, fit: NPCFit, batch: Activations, index: Tensor, taken: Tensor
-    ) -> Int[Tensor, "batch layers"]:
-        """A bucket of distance in each layer, from the abstract path most alike; negative beyond ``upper``."""
-        if fit.members is None:
+    def _by_distance(self, learnt: NPCFit, batch: Activations, index: Tensor) -> Int[Tensor, "batch layers"]:
+        """Return a bucket of distance in each layer, from the abstract path most alike; negative beyond ``upper``."""
+        if learnt.members is None:
             raise CalibrationError(
                 f"{self.name}: the state file holds no training inputs to compare with; "
                 "load it with calibration=, the file that save_calibration wrote"
             )
-        widths, upper = tuple(batch.layout.widths.values()), fit.members.upper
-        path = fit.abstract.nearest(critical_paths(batch, self.alpha), index, widths)
-        apart = distances(
-            fit.abstract, fit.members, trace_of(batch, tuple(batch.layers)), torch.where(taken, path, -1), widths
-        )
+        widths, upper = tuple(batch.layout.widths.values()), learnt.members.upper
+        path = learnt.abstract.nearest(critical_paths(batch, self.alpha), index, widths)
+        # Distances of excluded inputs are not looked for.
+        wanted = torch.where(self.exclusions(batch) == VALID, path, -1)
+        apart = distances(learnt.abstract, learnt.members, trace_of(batch, tuple(batch.layers)), wanted, widths)
         bucket = (apart / upper * self.buckets).floor().clamp(max=self.buckets - 1).long()
         cell = (path[:, None] * len(widths) + torch.arange(len(widths), device=path.device)) * self.buckets + bucket
         return torch.where((apart <= upper) & (upper > 0) & _present(batch), cell, -1)
 
 
 def _present(batch: Activations) -> Bool[Tensor, "batch layers"]:
-    """Which layers each input has."""
+    """Return which layers each input has."""
     everywhere = torch.ones(batch.size, dtype=torch.bool, device=batch.device)
     return torch.stack([batch.present.get(name, everywhere).to(batch.device) for name in batch.layers], dim=1)

@@ -47,28 +47,28 @@ def critical_paths(batch: Activations, alpha: float) -> Bool[Tensor, "batch neur
 
     def compute() -> Tensor:
         assert batch.relevance is not None
-        usable = explained(batch)
+        finite = finite_with_relevance(batch)
         parts = []
         for name in batch.layers:
             values = batch.relevance[name].to(batch.device)
-            there = batch.present[name].to(batch.device) & usable if name in batch.present else usable
+            there = batch.present[name].to(batch.device) & finite if name in batch.present else finite
             parts.append(critical_neurons(values.masked_fill(~there[:, None], 0), alpha))
         return torch.cat(parts, dim=1)
 
-    return batch.memo(("critical paths", alpha), compute)
+    return batch.shared(("critical paths", alpha), compute)
 
 
-def explained(batch: Activations) -> Bool[Tensor, "batch"]:
+def finite_with_relevance(batch: Activations) -> Bool[Tensor, "batch"]:
     """Whether every output of an input and all its relevance are finite numbers."""
 
     def compute() -> Tensor:
         assert batch.relevance is not None
-        usable = batch.finite
+        finite = batch.finite
         for name in batch.layers:
-            usable = usable & batch.relevance[name].to(batch.device).isfinite().all(1)
-        return usable
+            finite = finite & batch.relevance[name].to(batch.device).isfinite().all(1)
+        return finite
 
-    return batch.memo("explained", compute)
+    return batch.shared("finite with relevance", compute)
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,14 +136,14 @@ class Paths(Record, name="paths", free=["finite"]):
         if batch.predictions is None or batch.relevance is None:
             lacking = "predictions" if batch.predictions is None else "relevance"
             raise CalibrationError(f"paths need {lacking}: pass Activations(..., {lacking}=...) or calibrate a model")
-        usable = explained(batch)
+        finite = finite_with_relevance(batch)
         labels = batch.labels.to(batch.device, torch.int64)
-        correct = (usable & (labels == batch.predictions.to(batch.device))).nonzero()[:, 0]
+        correct = (finite & (labels == batch.predictions.to(batch.device))).nonzero()[:, 0]
         numbers = self.finite + batch.finite.cumsum(0)[correct] - 1
         rows = PathRows(labels[correct], numbers, pack(critical_paths(batch, self.alpha)[correct]))
         return Paths(
             self.name,
-            torch.unique(torch.cat([self.classes, labels[usable]])),
+            torch.unique(torch.cat([self.classes, labels[finite]])),
             self.finite + int(batch.finite.sum()),
             _appended(self.parts, rows),
         )

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, no_counts, not_finite, widths_of, with_excluded
-from neuralcov.core.layout import Layout, group_by_width
+from neuralcov.core.counts import no_counts, not_finite
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of, with_excluded
+from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.ss.admission import SignQueue
 from neuralcov.criteria.ss.signs import (
@@ -69,7 +70,7 @@ class SS(Criterion[SSState]):
     def observe(self, state: SSState, batch: Activations, *, donate: bool = False) -> SSState:
         """Take the inputs' signs in. Waits for the device once."""
         pairs = _absorbed(state.pairs, _offers(batch)) if batch.size else state.pairs
-        return SSState(state.counts + batch.tally, state.widths, pairs)
+        return SSState(state.counts + batch.input_counts, state.widths, pairs)
 
     def merge(self, a: SSState, b: SSState) -> SSState:
         """Groups of both, with what they show together."""
@@ -111,13 +112,13 @@ class SS(Criterion[SSState]):
         """In order, inputs that show a pair; see ``admission.py``. Waits for the device every round."""
         if min_gain < 0:
             return super().admit(state, batch, min_gain=min_gain)
-        taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+        admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         for start in range(0, batch.size if state.pairs else 0, _QUEUE):
             part = batch.take(slice(start, start + _QUEUE))
             chosen = _gaining(state, part, min_gain)
-            taken[start : start + _QUEUE] = chosen
+            admitted[start : start + _QUEUE] = chosen
             state = self.observe(state, part.take(chosen.nonzero()[:, 0]))
-        return taken, with_excluded(state, self.exclusions(batch))
+        return admitted, with_excluded(state, self.exclusions(batch))
 
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
         """Inputs that are not finite; any other has its signs."""
@@ -126,16 +127,16 @@ class SS(Criterion[SSState]):
 
 def _gaining(state: SSState, batch: Activations, min_gain: float) -> Bool[Tensor, "batch"]:
     """Which inputs gain, each on the state as those of them before it leave it."""
-    taken = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
+    admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
     queues = SignQueue.of_all(state.pairs, _offers(batch))
     total = sum(a * b for a, b in pairwise(state.widths))
     # Each round settles at least the first input that is not, so that there are never more.
     for _ in range(batch.size if queues else 0):
-        shown = torch.stack([queue.newly_shown(taken) for queue in queues]).sum(0)
-        before, taken = taken, shown.double() / total > min_gain
-        if torch.equal(before, taken):
+        shown = torch.stack([queue.newly_shown(admitted) for queue in queues]).sum(0)
+        before, admitted = admitted, shown.double() / total > min_gain
+        if torch.equal(before, admitted):
             break
-    return taken
+    return admitted
 
 
 def _absorbed(pairs: tuple[SignPairs, ...], offers: list[Offer]) -> tuple[SignPairs, ...]:
@@ -152,16 +153,15 @@ def _offers(batch: Activations) -> list[Offer]:
     packed: dict[int, Tensor] = {}
     keys: dict[int, Tensor] = {}
     valid: dict[int, Tensor] = {}
-    groups = group_by_width({name: outputs.shape[1] for name, outputs in batch.layers.items()})
-    for group, stack in zip(groups, batch.stacks, strict=True):
+    for stack in batch.stacks:
         positive = stack.values > 0
         # Each layer's part in one piece of memory, by one operation for the whole group.
-        group_keys = set_keys(positive, group.positions).transpose(0, 1).contiguous()
+        group_keys = set_keys(positive, stack.positions).transpose(0, 1).contiguous()
         group_signs = positive.transpose(0, 1).contiguous()
         group_bits = pack(group_signs)
-        for index, layer in enumerate(group.positions):
+        for index, layer in enumerate(stack.positions):
             signs[layer], packed[layer], keys[layer] = group_signs[index], group_bits[index], group_keys[index]
-            valid[layer] = batch.finite if stack.counted is None else stack.counted[:, index]
+            valid[layer] = batch.finite if stack.valid is None else stack.valid[:, index]
     return [
         Offer(k, keys[k], packed[k + 1], packed[k + 1], signs[k], valid[k] & valid[k + 1])
         for k in range(len(batch.layers) - 1)

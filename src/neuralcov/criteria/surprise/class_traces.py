@@ -149,7 +149,7 @@ class TraceView:
         classes = batch.predictions if self.by == "predicted" else batch.labels
         assert classes is not None
         # Fetched once for all criteria: each time, the device is waited for.
-        return batch.memo(("classes on the host", self.by), classes.cpu)
+        return batch.shared(("classes on the host", self.by), classes.cpu)
 
     def _classes(self) -> Tensor:
         if self.by is None:

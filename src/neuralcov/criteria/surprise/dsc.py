@@ -52,7 +52,7 @@ class DSC(SurpriseCriterion):
         checks.one_of(self, "by", "predicted", "label")
 
     @property
-    def unplaced(self) -> str:
+    def exclusion_reason(self) -> str:
         """By what the ratio of distances needs."""
         return (
             "their classes did not occur in calibration, or no other class did, or the nearest trace lies on one of "

@@ -62,7 +62,7 @@ class LSC(SurpriseCriterion):
             checks.number(self, "bandwidth", at_least=1e-100)
 
     @property
-    def unplaced(self) -> str:
+    def exclusion_reason(self) -> str:
         """By what a density needs."""
         return "their classes did not occur in calibration, or their surprise is beyond float64"
 

@@ -51,7 +51,7 @@ class MDSC(SurpriseCriterion):
         checks.number(self, "ridge", at_least=1e-12)
 
     @property
-    def unplaced(self) -> str:
+    def exclusion_reason(self) -> str:
         """By what a covariance needs."""
         return (
             "their classes did not occur in calibration, or with equal traces only, which have no spread, or their "

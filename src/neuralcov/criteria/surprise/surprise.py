@@ -14,17 +14,8 @@ from torch import Tensor
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import matching, without_match
-from neuralcov.core.criterion import (
-    ALL_PROMISES,
-    NOT_FINITE,
-    TAKEN,
-    UNPLACED,
-    Criterion,
-    State,
-    no_counts,
-    resource,
-    widths_of,
-)
+from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, exclude_placeless, no_counts
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, resource, widths_of
 from neuralcov.core.errors import CalibrationError, LayerError
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import parse_bytes
@@ -166,23 +157,23 @@ class SurpriseCriterion(Criterion[Buckets]):
             taken = buckets.isfinite()
         else:
             taken = state.covered.firsts(buckets, self._within(buckets) & (min_gain < 1 / (self._end or 1)))
-        counts[TAKEN] = taken.sum()
+        counts[VALID] = taken.sum()
         # Where looking is free, what is as it was stays the same object.
         known = taken.device.type == "cpu" and not bool(taken.any())
         covered = state.covered if known else state.covered.add(buckets, taken)
         return taken, Buckets(state.counts + counts, state.widths, covered)
 
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """Tell why each input is left out: ``NOT_FINITE`` or, without a bucket, ``UNPLACED``; else ``TAKEN``."""
+        """Tell why each input is left out: ``NOT_FINITE`` or, without a bucket, ``NOT_PLACEABLE``; else ``VALID``."""
         buckets, _ = self._buckets(batch)
-        unplaced = torch.where(buckets.isfinite(), TAKEN, UNPLACED)
+        unplaced = torch.where(buckets.isfinite(), VALID, NOT_PLACEABLE)
         return unplaced.masked_fill(~batch.only(self._names(batch)).finite, NOT_FINITE)
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
         """The surprise of each input; NaN for those left out."""
         fit: Fit = self.require_fitted()
         finite = batch.only(self._names(batch)).finite
-        surprises = batch.memo(("surprise", id(fit)), lambda: fit.surprises(batch))
+        surprises = batch.shared(("surprise", id(fit)), lambda: fit.surprises(batch))
         return surprises.masked_fill(~(finite & surprises.isfinite()), torch.nan)
 
     def _names(self, batch: Activations) -> tuple[str, ...]:
@@ -194,11 +185,7 @@ class SurpriseCriterion(Criterion[Buckets]):
         # Adding zero makes -0.0 into +0.0, the same bucket.
         buckets = (self.score(batch) / self.bucket).floor() + 0.0
         seen = batch.only(self._names(batch))
-        unplaced = (seen.finite & ~buckets.isfinite()).sum()
-        counts = seen.tally.clone()
-        counts[TAKEN] -= unplaced
-        counts[UNPLACED] += unplaced
-        return buckets, counts
+        return buckets, exclude_placeless(seen.input_counts.clone(), (seen.finite & ~buckets.isfinite()).sum())
 
     @property
     def _end(self) -> int | None:

@@ -1,4 +1,4 @@
-"""How far a training has come, by its steps or by the minutes it was given, and the learning rates that follow."""
+"""Tell how far a training has come, by its steps or by the minutes it was given, and which learning rate follows."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Clock:
-    """Progress from 0 to 1.
+class Schedule:
+    """Measure progress from 0 to 1.
 
     With a limit of minutes the schedule runs by whichever is further on, so that training always ends with small
     learning rates, in time, on a machine of any speed.
 
     Args:
         steps: in all.
-        seconds: the limit; ``None`` for none.
+        seconds: the limit, or ``None``.
         done: steps made, in an earlier run too.
         spent: seconds spent in earlier runs.
     """
@@ -40,7 +40,7 @@ class Clock:
 
 
 def one_cycle(progress: float, warm_up: float) -> float:
-    """The share of the highest learning rate: a straight rise, then half a cosine to 0 (Smith and Topin, 2018).
+    """Return the share of the highest learning rate: a straight rise, then half a cosine to 0 (Smith and Topin, 2018).
 
     >>> [round(one_cycle(p, 0.25), 3) for p in (0, 0.25, 0.625, 1)]
     [0.02, 1.0, 0.5, 0.0]
@@ -51,7 +51,7 @@ def one_cycle(progress: float, warm_up: float) -> float:
 
 
 def plateau(progress: float, warm_up: float, hold: float = 0.75) -> float:
-    """A short rise, a plateau, then straight to 0: for adversaries, which stop improving once their rate is low.
+    """Return a short rise, a plateau, then straight to 0: adversaries stop improving once their rate is low.
 
     >>> [plateau(p, 0.01) for p in (0.25, 0.75, 0.875, 1)]
     [1.0, 1.0, 0.5, 0.0]

@@ -1,4 +1,4 @@
-"""The workbench: scale, device and seed, and what cells share so that it is made once."""
+"""Hold what every job is given: scale, device and seed, and what jobs share so that it is made once."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from neuralcov.core.errors import NeuralcovError
+from neuralcov import NeuralcovError
 from neuralcov_lab.experiments.scales import Scale
 
 T = TypeVar("T")
 
 
-class Workbench:
-    """What every cell is given.
+class ExperimentContext:
+    """Give every job its scale, device and seed.
 
     Args:
         scale: the sizes.
         device: where networks run.
-        seed: of all random choices.
+        seed: seed of all random choices.
     """
 
     def __init__(self, scale: Scale, device: torch.device | str = "cpu", seed: int = 0) -> None:
@@ -33,7 +33,7 @@ class Workbench:
         self._failed: dict[Hashable, NeuralcovError] = {}
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
-        """What ``make`` gives, made at first need.
+        """Return what ``make`` gives, made at first need.
 
         What the user has to put right, such as data that is missing, fails again without being tried again. All else
         is tried again: memory, for one, may be there by then.
@@ -49,7 +49,7 @@ class Workbench:
         return cast(T, self._made[key])
 
     def prepare(self, key: Hashable, make: Callable[[], T]) -> T:
-        """The same, where the time counts as preparation for all cells and not as that of one."""
+        """Make something once and count its time as preparation, not as that of the job that asked first."""
         if key in self._made:
             return cast(T, self._made[key])
         started, before = time.monotonic(), self.prepared
@@ -64,20 +64,24 @@ class Workbench:
             torch.cuda.synchronize(self.device)
 
     def generator(self, *numbers: int) -> torch.Generator:
-        """Random numbers of the device, by the seed and further numbers."""
-        return torch.Generator(self.device).manual_seed(mixed(self.seed, *numbers))
+        """Return random numbers of the device, by the seed and further numbers."""
+        return torch.Generator(self.device).manual_seed(self.combined_seed(*numbers))
+
+    def combined_seed(self, *numbers: int) -> int:
+        """Return a seed of its own for further numbers."""
+        return _combined(self.seed, *numbers)
 
     def seed_of(self, run: int) -> int:
-        """The seed of a run: the workbench's own for the first."""
-        return mixed(self.seed, run) if run else self.seed
+        """Return the seed of a run: the context's own for the first."""
+        return self.combined_seed(run) if run else self.seed
 
     def rows(self, count: int, wanted: int, *numbers: int) -> torch.Tensor:
-        """So many of ``count`` rows, drawn without repetition, the same on every device."""
-        order = torch.randperm(count, generator=torch.Generator().manual_seed(mixed(self.seed, *numbers)))
+        """Return so many of ``count`` rows, drawn without repetition, the same on every device."""
+        order = torch.randperm(count, generator=torch.Generator().manual_seed(self.combined_seed(*numbers)))
         return order[: min(wanted, count)].to(self.device)
 
     def machine(self) -> dict[str, Any]:
-        """Device and versions."""
+        """Return device and versions."""
         name = torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else platform.processor() or "CPU"
         return {
             "device": name,
@@ -89,12 +93,12 @@ class Workbench:
 
 
 def numbers_of(choice: int, run: int) -> tuple[int, ...]:
-    """What a random choice is made by: its number, and beyond the first run the run's."""
+    """Return what a random choice is made by: its number, and beyond the first run the run's."""
     return (choice, run) if run else (choice,)
 
 
-def mixed(*numbers: int) -> int:
-    """One seed from several numbers."""
+def _combined(*numbers: int) -> int:
+    """Make one seed from several numbers."""
     seed = 0
     for number in numbers:
         seed = (seed * 1_000_003 + number + 1) % (2**31 - 1)
@@ -102,7 +106,7 @@ def mixed(*numbers: int) -> int:
 
 
 def _version(package: str) -> str | None:
-    """The version of a package, installed or merely found on the path; ``None`` where it is not in use."""
+    """Return the version of a package, installed or merely found on the path; ``None`` where it is not in use."""
     try:
         return version(package)
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""All experiments by name, and the cells each is cut into."""
+"""All experiments by name, and the jobs each is cut into."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from neuralcov_lab.experiments import (
     order,
     timing,
 )
-from neuralcov_lab.experiments.cells import Cell
+from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.scales import Scale
 
-PLANS: dict[str, Callable[[Scale], list[Cell]]] = {
+PLANS: dict[str, Callable[[Scale], list[Job]]] = {
     "diversity-image": diversity_image.plan,
     "diversity-text": diversity_text.plan,
     "diversity-generative": diversity_generative.plan,
@@ -32,10 +32,10 @@ PLANS: dict[str, Callable[[Scale], list[Cell]]] = {
 }
 
 
-def cells_of(names: Sequence[str], scale: Scale) -> list[Cell]:
-    """The cells of some experiments, or of ``all``; one that several use appears once."""
+def jobs_of(names: Sequence[str], scale: Scale) -> list[Job]:
+    """The jobs of some experiments, or of ``all``; one that several use appears once."""
     wanted = list(PLANS) if "all" in names else list(names)
     for name in wanted:
         if name not in PLANS:
             raise InputError(f"there is no experiment {name!r}: there are {', '.join(PLANS)} and all")
-    return list({cell.name: cell for name in wanted for cell in PLANS[name](scale)}.values())
+    return list({job.name: job for name in wanted for job in PLANS[name](scale)}.values())

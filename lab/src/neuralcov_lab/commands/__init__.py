@@ -1,1 +1,0 @@
-"""The commands that the lab adds to ``neuralcov``: data, train and reproduce."""
