@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
-from typing import Self
-
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
+from typing import TYPE_CHECKING, Self
 
 from neuralcov.fuzz.campaign.result import Stats
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 _LINES_EVERY = 5.0
 
@@ -52,6 +52,8 @@ class LiveView(ProgressView):
     """A table that is redrawn in place."""
 
     def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
         self._live = Live(console=console, refresh_per_second=4, transient=False)
 
     def __enter__(self) -> Self:
@@ -72,6 +74,8 @@ def screen_for(progress: bool | None) -> ProgressView:
     """``None``: a live screen in a terminal, else nothing. ``True``: lines where there is no terminal."""
     if progress is False or (progress is None and not sys.stderr.isatty()):
         return ProgressView()
+    from rich.console import Console
+
     console = Console(stderr=True)
     return LiveView(console) if sys.stderr.isatty() else LineView(console)
 
@@ -89,6 +93,8 @@ def line_of(stats: Stats) -> str:
 
 def table_of(stats: Stats) -> Table:
     """Everything as a table."""
+    from rich.table import Table
+
     table = Table(title=f"fuzzing for {_clock(stats.seconds)}", title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from neuralcov.core.files import atomic_write, write_text
@@ -15,6 +15,9 @@ from neuralcov.fuzz.faults.fault import Fault, described, group_words, grouped
 from neuralcov.fuzz.faults.replay import Shrunk
 from neuralcov.fuzz.formats import InputFormat, Pixels, Tokens
 from neuralcov.fuzz.mutations import Mutation
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageFont
 
 _EDGE = 6
 _LINE = 13
@@ -34,6 +37,8 @@ def save_input(folder: Path, stem: str, stored: Tensor, space: InputFormat) -> P
         with atomic_write(path) as file:
             np.save(file, stored.cpu().numpy(), allow_pickle=False)
         return path
+    from PIL import Image
+
     path = folder / f"{stem}.png"
     save_image(Image.fromarray(pixels), path)
     return path
@@ -58,6 +63,8 @@ def sheet(
     rows: Sequence[tuple[Sequence[Tensor], str]], space: InputFormat, *, columns: int = 4, title: str | None = None
 ) -> Image.Image | None:
     """Pictures side by side with a caption below, many to a page; ``None`` where inputs are no images."""
+    from PIL import Image, ImageDraw
+
     cells = []
     for pictures, caption in rows:
         found = [as_bytes(picture, space) for picture in pictures]
@@ -110,6 +117,8 @@ def fault_sheet(
 
 def _cell(pictures: Sequence[Image.Image], caption: str) -> Image.Image:
     """Pictures in a row, small ones enlarged without smoothing, above their caption."""
+    from PIL import Image, ImageDraw
+
     factor = max(1, -(-_SMALLEST // min(pictures[0].size)))
     larger = [picture.resize((picture.width * factor, picture.height * factor), 0) for picture in pictures]
     lines = caption.split("\n")
@@ -128,4 +137,6 @@ def _cell(pictures: Sequence[Image.Image], caption: str) -> Image.Image:
 
 
 def _font() -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
+    from PIL import ImageFont
+
     return ImageFont.load_default()
