@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +40,7 @@ from neuralcov.cli.fuzz_output import (
 from neuralcov.cli.fuzz_setup import CampaignNames, absolute_name, build
 from neuralcov.cli.fuzz_trust import Given, reopen
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import write_json
 from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
 from neuralcov.fuzz.campaign.reader import PARTS, open_campaign
 from neuralcov.fuzz.faults.fault import Fault
@@ -246,8 +246,7 @@ def quality(
         output().print(f"{name.replace('_', ' ')}: {shown}", highlight=False)
     if json_file is not None:
         with write_errors(json_file):
-            json_file.parent.mkdir(parents=True, exist_ok=True)
-            json_file.write_text(json.dumps(found, indent=2) + "\n")
+            write_json(json_file, found)
 
 
 @contextmanager

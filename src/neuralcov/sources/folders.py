@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from PIL import Image
 
 from neuralcov.core.errors import InputError
 from neuralcov.sources.samples import Samples
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm"}
 _HIGHEST = 65_535
@@ -36,6 +39,8 @@ def image_folder(folder: Path) -> Samples:
 
 
 def _read(path: Path, expected: torch.Size | None) -> torch.Tensor:
+    from PIL import Image
+
     try:
         with Image.open(path) as image:
             pixels = torch.from_numpy(_bytes(path, image)).permute(2, 0, 1)

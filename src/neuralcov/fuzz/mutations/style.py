@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
@@ -133,6 +132,8 @@ def style_folder(folder: str | Path | None = None) -> dict[str, Tensor]:
 
 def _read(path: Any) -> Tensor:
     """Read one image, its longer side at most 256 pixels."""
+    from PIL import Image, UnidentifiedImageError
+
     try:
         with path.open("rb") as file, Image.open(file) as image:
             colours = image.convert("RGB")
