@@ -18,6 +18,7 @@ from neuralcov import demo as shipped
 from neuralcov.cli.console import output
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning
+from neuralcov.core.files import atomic_write
 from neuralcov.coverage.batches import tracked
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import ALL, NC, NLC
@@ -62,7 +63,8 @@ def demo(
         "ranked rightly": {name: ranks_rightly(values) for name, values in results.items()},
         "fuzzing": fuzz_figures(campaign),
     }
-    (folder / "results.json").write_text(json.dumps(content, indent=2) + "\n")
+    with atomic_write(folder / "results.json") as file:
+        file.write((json.dumps(content, indent=2) + "\n").encode())
     console.print(
         f"left in {folder}: results.json, test.ncov (coverage of the test set), training.ncal (calibration), "
         f"faults.png, campaign (look into it with: neuralcov fuzz show {folder / 'campaign'})",

@@ -74,7 +74,7 @@ class CampaignFolder:
                 write(file, SEEDS, {}, {name: torch.from_numpy(array) for name, array in seeds.items()})
             self.log.path.write_bytes(b"")
             if words is not None:
-                (self.path / "words.txt").write_text("\n".join(words))
+                _replace(self.path / "words.txt", "\n".join(words).encode())
             (self.path / "stats.jsonl").write_text("")
         self.write_json("config.json", {"schema": SCHEMA, **config})
 
