@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import time
 import warnings
@@ -18,6 +17,7 @@ from neuralcov import demo as shipped
 from neuralcov.cli.console import output
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning
+from neuralcov.core.files import write_json
 from neuralcov.coverage.batches import tracked
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import ALL, NC, NLC
@@ -25,7 +25,7 @@ from neuralcov.fuzz import Campaign, Fuzzer
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.campaign.writer import save_shrunk
 from neuralcov.fuzz.faults.fault import group_words
-from neuralcov.fuzz.faults.pictures import fault_sheet, pick_from_groups
+from neuralcov.fuzz.faults.pictures import fault_sheet, pick_from_groups, save_image
 from neuralcov.report.text import show_value
 from neuralcov.sources.samples import Samples
 
@@ -62,7 +62,7 @@ def demo(
         "ranked rightly": {name: ranks_rightly(values) for name, values in results.items()},
         "fuzzing": fuzz_figures(campaign),
     }
-    (folder / "results.json").write_text(json.dumps(content, indent=2) + "\n")
+    write_json(folder / "results.json", content)
     console.print(
         f"left in {folder}: results.json, test.ncov (coverage of the test set), training.ncal (calibration), "
         f"faults.png, campaign (look into it with: neuralcov fuzz show {folder / 'campaign'})",
@@ -110,7 +110,7 @@ def fuzz_digits(net: torch.nn.Module, seeds: Samples, folder: Path, iterations: 
         title="left: a digit the network reads rightly; right: what makes it go wrong",
     )
     if page is not None:
-        page.save(folder.parent / "faults.png")
+        save_image(page, folder.parent / "faults.png")
     return campaign
 
 

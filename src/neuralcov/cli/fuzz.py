@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,13 +40,14 @@ from neuralcov.cli.fuzz_output import (
 from neuralcov.cli.fuzz_setup import CampaignNames, absolute_name, build
 from neuralcov.cli.fuzz_trust import Given, reopen
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import write_json
 from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
 from neuralcov.fuzz.campaign.reader import PARTS, open_campaign
 from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.report.text import show_value
+from neuralcov.sources.data import parse_channels
 from neuralcov.sources.models import weights_of
-from neuralcov.sources.whole import parse_channels
 
 fuzz = typer.Typer(help="Search for inputs a model gets wrong, guided by coverage.", no_args_is_help=True)
 
@@ -246,8 +246,7 @@ def quality(
         output().print(f"{name.replace('_', ' ')}: {shown}", highlight=False)
     if json_file is not None:
         with write_errors(json_file):
-            json_file.parent.mkdir(parents=True, exist_ok=True)
-            json_file.write_text(json.dumps(found, indent=2) + "\n")
+            write_json(json_file, found)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from neuralcov.fuzz.campaign.reader import StoredCampaign
 from neuralcov.fuzz.campaign.result import Campaign, Stats
 from neuralcov.fuzz.campaign.writer import save_shrunk
 from neuralcov.fuzz.faults.fault import Fault, group_words, grouped
-from neuralcov.fuzz.faults.pictures import fault_sheet, pick_from_groups
+from neuralcov.fuzz.faults.pictures import fault_sheet, pick_from_groups, save_image
 from neuralcov.fuzz.faults.quality import classes_reached, naturalness, scaled_entropy
 from neuralcov.fuzz.faults.replay import Replay, Shrunk
 from neuralcov.fuzz.formats import Pixels
@@ -100,7 +100,7 @@ def draw_sheet(prepared: PreparedFuzzer, shrunk: Sequence[Shrunk]) -> None:
     if page is not None:
         target = fuzzer.folder.path / "faults.png"
         with write_errors(target):
-            page.save(target)
+            save_image(page, target)
         output().print(f"some are drawn in {target}", soft_wrap=True, highlight=False)
 
 

@@ -1,13 +1,17 @@
-"""Writing files so that they are complete under their name, or not there."""
+"""Files that are complete under their name or not there, and locks between processes."""
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+from filelock import BaseFileLock, FileLock, Timeout
 
 
 @contextmanager
@@ -15,9 +19,13 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file that takes its name only once the block has ended well and all of it is on disk.
 
     Until then it lies beside its place under a name of its own, so that two who write the same file do not write into
-    each other's, and a kill or a full disk leaves the old file as it was.
+    each other's, and a kill or a full disk leaves the old file as it was. A device or a pipe is written to as it is.
     """
-    target = Path(path)
+    target = Path(os.path.realpath(path))
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as device:
+            yield device
+        return
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
     try:
@@ -26,9 +34,11 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, target)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename == str(unfinished):
+            error.filename = os.fspath(path)
         raise
     _sync_folder(target.parent)
 
@@ -46,22 +56,42 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def lock_file(path: Path, *, wait: bool) -> BinaryIO | None:
-    """A file that holds the lock of its path until it is closed; ``None`` on systems that know no such locks.
+def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file; it is complete under its name, or as it was before."""
+    with atomic_write(path) as file:
+        file.write(content)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text file in UTF-8; it is complete under its name, or as it was before."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: str | os.PathLike[str], content: Any, *, indent: int = 2) -> None:
+    """Write plain data as JSON; the file is complete under its name, or as it was before."""
+    write_text(path, json.dumps(content, indent=indent) + "\n")
+
+
+def append_line(path: str | os.PathLike[str], line: str) -> None:
+    """Add one line to a text file. A kill may leave a part of it."""
+    with open(path, "ab") as file:
+        file.write(f"{line}\n".encode())
+
+
+def lock_file(path: Path, *, wait: bool) -> BaseFileLock:
+    """Take the lock of a file, to be released by ``release()`` or at the end of a block; a kill frees it as well.
 
     Args:
         path: the file; its folder is made.
         wait: until whoever holds it lets go; otherwise a ``BlockingIOError`` says that somebody does.
     """
-    try:
-        import fcntl
-    except ImportError:
-        return None
     path.parent.mkdir(parents=True, exist_ok=True)
-    held = path.open("wb")
+    # Whichever thread took it, any may release it.
+    lock = FileLock(path, timeout=-1 if wait else 0, thread_local=False)
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        held.close()
-        raise
-    return held
+        lock.acquire()
+    except Timeout:
+        raise BlockingIOError(errno.EAGAIN, "somebody else holds the lock", os.fspath(path)) from None
+    except NotImplementedError as error:
+        raise OSError(errno.ENOSYS, f"the file system knows no locks ({error})") from error
+    return lock

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from rich.table import Table
+from typing import TYPE_CHECKING
 
 from neuralcov.results.results import Results
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def show_value(value: float | None) -> str:
@@ -31,6 +34,8 @@ def show_value(value: float | None) -> str:
 
 def value_table(result: Results) -> Table:
     """Criteria and their values, with the increase where the suite was added to another."""
+    from rich.table import Table
+
     table = Table(title=f"{result.suite}: {result.inputs} inputs on {result.model}", title_justify="left")
     table.add_column("criterion", overflow="fold")
     table.add_column("value", justify="right")
@@ -50,6 +55,8 @@ def value_table(result: Results) -> Table:
 
 def layer_table(result: Results) -> Table:
     """Layers and their values under each criterion that has one for them."""
+    from rich.table import Table
+
     shown = [name for name in result.values if any(row.values.get(name) is not None for row in result.layers)]
     table = Table(title="by layer", title_justify="left")
     table.add_column("layer", overflow="fold")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from neuralcov.core.files import write_json
 from neuralcov.core.findings import LayerRow, Unmeasured
 
 SCHEMA = 1
@@ -50,9 +50,7 @@ class Results:
 
     def write(self, path: str | Path) -> None:
         """Write the result as JSON."""
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(json.dumps(self.to_json(), indent=2) + "\n")
+        write_json(path, self.to_json())
 
 
 def _plain(value: Any) -> Any:

@@ -7,16 +7,17 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 import torch
+from filelock import BaseFileLock
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from neuralcov.core.container import SEEDS, opened, write
 from neuralcov.core.errors import CampaignError, ForeignFileError, InputError, StateFileError
-from neuralcov.core.files import atomic_write, lock_file
+from neuralcov.core.files import atomic_write, lock_file, write_bytes, write_json, write_text
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.log import Log, WaveRecord
 from neuralcov.fuzz.settings import FuzzSettings
@@ -39,7 +40,7 @@ class CampaignFolder:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
         self.log = Log(self.path / "queue.log")
-        self._lock: BinaryIO | None = None
+        self._lock: BaseFileLock | None = None
 
     @property
     def faults(self) -> Path:
@@ -72,10 +73,10 @@ class CampaignFolder:
                 self.save_coverage(coverage, 0)
             with atomic_write(self.path / "seeds.safetensors") as file:
                 write(file, SEEDS, {}, {name: torch.from_numpy(array) for name, array in seeds.items()})
-            self.log.path.write_bytes(b"")
+            write_bytes(self.log.path, b"")
             if words is not None:
-                (self.path / "words.txt").write_text("\n".join(words))
-            (self.path / "stats.jsonl").write_text("")
+                write_text(self.path / "words.txt", "\n".join(words))
+            write_text(self.path / "stats.jsonl", "")
         self.write_json("config.json", {"schema": SCHEMA, **config})
 
     def require_new(self) -> None:
@@ -134,7 +135,7 @@ class CampaignFolder:
     def unlock(self) -> None:
         """Let other processes in."""
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
     def records(self) -> Iterator[WaveRecord]:
@@ -173,7 +174,8 @@ class CampaignFolder:
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
         """Write a JSON file, which is then there as a whole or not at all."""
-        _replace(self.path / name, (json.dumps(content, indent=2) + "\n").encode())
+        with write_errors(self.path / name):
+            write_json(self.path / name, content)
 
     def repair(self) -> int:
         """Cut off what a kill left half-written; return how many bytes of the log that was."""
@@ -182,7 +184,7 @@ class CampaignFolder:
             content = stats.read_bytes()
             whole = content.rfind(b"\n") + 1
             if whole < len(content):
-                stats.write_bytes(content[:whole])
+                write_bytes(stats, content[:whole])
         return self.log.repair()
 
     def stats(self) -> list[dict[str, Any]]:
@@ -231,8 +233,3 @@ def _plain_seeds(path: Path) -> dict[str, np.ndarray]:
         return dict(load(path.read_bytes()))
     except (OSError, SafetensorError) as error:
         raise CampaignError(f"{path}: cannot be read ({error})") from error
-
-
-def _replace(path: Path, content: bytes) -> None:
-    with write_errors(path), atomic_write(path) as file:
-        file.write(content)

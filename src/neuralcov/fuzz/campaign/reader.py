@@ -16,6 +16,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from neuralcov.core.errors import CampaignError, InputError
+from neuralcov.core.files import atomic_write
 from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
 from neuralcov.fuzz.campaign.log import FAULT_TYPES
 from neuralcov.fuzz.campaign.state import CampaignState
@@ -49,11 +50,11 @@ class StoredCampaign:
         target = Path(to) / part
         with write_errors(target):
             target.mkdir(parents=True, exist_ok=True)
-            with (target / "index.jsonl").open("w") as index:
+            with atomic_write(target / "index.jsonl") as index:
                 count = 0
                 for stem, stored, story in islice(self._entries(part), limit):
                     path = save_input(target, stem, stored, self.input_format)
-                    index.write(json.dumps({"file": path.name, **story}) + "\n")
+                    index.write((json.dumps({"file": path.name, **story}) + "\n").encode())
                     count += 1
         return count
 
@@ -138,4 +139,4 @@ def _input_format(identity: dict[str, Any], place: CampaignFolder) -> InputForma
     if identity["kind"] == "pixels":
         return Pixels(identity["levels"])
     words = place.path / "words.txt"
-    return Tokens(identity["padding"], words.read_text().split("\n") if words.is_file() else None)
+    return Tokens(identity["padding"], words.read_text(encoding="utf-8").split("\n") if words.is_file() else None)

@@ -5,14 +5,15 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console
-from rich.live import Live
-from rich.table import Table
 from typing_extensions import override
 
 from neuralcov.fuzz.campaign.result import Stats
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 _LINES_EVERY = 5.0
 
@@ -53,6 +54,8 @@ class LiveView(ProgressView):
     """Show a table that is redrawn in place."""
 
     def __init__(self, console: Console) -> None:
+        from rich.live import Live
+
         self._live = Live(console=console, refresh_per_second=4, transient=False)
 
     @override
@@ -75,6 +78,8 @@ def view_for(progress: bool | None) -> ProgressView:
     """Return a live view in a terminal; elsewhere lines if ``progress`` is true, else a view that shows nothing."""
     if progress is False or (progress is None and not sys.stderr.isatty()):
         return ProgressView()
+    from rich.console import Console
+
     console = Console(stderr=True)
     return LiveView(console) if sys.stderr.isatty() else LineView(console)
 
@@ -92,12 +97,14 @@ def line_of(stats: Stats) -> str:
 
 def table_of(stats: Stats) -> Table:
     """Return everything as a table."""
+    from rich.table import Table
+
     table = Table(title=f"fuzzing for {_clock(stats.seconds)}", title_justify="left", show_header=False)
     table.add_column()
     table.add_column(justify="right")
     table.add_row("candidates judged per second", f"{stats.per_second:,.0f}")
     table.add_row("seeds done, waves", f"{stats.iterations:,}, {stats.waves:,}")
-    table.add_row("candidates, of them valid", f"{stats.candidates:,}, {_share(stats.valid, stats.candidates)}")
+    table.add_row("candidates, of them acceptable", f"{stats.candidates:,}, {_share(stats.valid, stats.candidates)}")
     table.add_row("kept, of those judged", f"{stats.kept:,}, {stats.admitted:.1%}")
     table.add_row("in the queue", f"{stats.queue:,}")
     table.add_row("[bold]faults[/]", f"[bold]{stats.faults:,}[/]")

@@ -7,10 +7,9 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
 from neuralcov.core.errors import CampaignError
+from neuralcov.core.files import append_line, write_json
 from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
 from neuralcov.fuzz.campaign.log import WaveRecord
 from neuralcov.fuzz.campaign.result import Stats
@@ -61,8 +60,7 @@ class Writer:
         """Add a line to ``stats.jsonl``."""
 
         def job() -> None:
-            with (self._folder.path / "stats.jsonl").open("a") as file:
-                file.write(json.dumps(stats.to_json()) + "\n")
+            append_line(self._folder.path / "stats.jsonl", json.dumps(stats.to_json()))
 
         self._put(job)
 
@@ -132,17 +130,11 @@ def _add_needed(
     content["needed"] = described(entry.steps, mutations)
     if entry.smaller:
         content["smaller file"] = save_input(folder.faults, f"{entry.fault.stem}-small", entry.input, input_format).name
-    _write(story, content)
+    write_json(story, content, indent=1)
 
 
 def write_story(folder: CampaignFolder, fault: Fault, mutations: Sequence[Mutation], input_format: InputFormat) -> None:
     """Write the picture of a fault, then its story: where the story is, the picture is."""
     picture = save_input(folder.faults, fault.stem, fault.input, input_format)
-    _write(folder.faults / f"{fault.stem}.json", {"file": picture.name, **fault.to_json(mutations)})
-
-
-def _write(story: Path, content: dict[str, Any]) -> None:
-    # Not synced, and always under the same name: stories can be written again from the log, which is what must last.
-    unfinished = story.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(content, indent=1) + "\n")
-    unfinished.replace(story)
+    story = {"file": picture.name, **fault.to_json(mutations)}
+    write_json(folder.faults / f"{fault.stem}.json", story, indent=1)

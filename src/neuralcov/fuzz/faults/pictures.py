@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
+from neuralcov.core.files import atomic_write, write_text
 from neuralcov.fuzz.faults.fault import Fault, described, group_words, grouped
 from neuralcov.fuzz.faults.replay import Shrunk
 from neuralcov.fuzz.formats import InputFormat, Pixels, Tokens
 from neuralcov.fuzz.mutations import Mutation
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageFont
 
 _EDGE = 6
 _LINE = 13
@@ -25,16 +29,25 @@ def save_input(folder: Path, stem: str, stored: Tensor, input_format: InputForma
     """Write one stored input under the name ``stem``, in the form that fits it."""
     if isinstance(input_format, Tokens):
         path = folder / f"{stem}.txt"
-        path.write_text(input_format.text(stored) + "\n")
+        write_text(path, input_format.text(stored) + "\n")
         return path
     pixels = as_bytes(stored, input_format)
     if pixels is None:
         path = folder / f"{stem}.npy"
-        np.save(path, stored.cpu().numpy(), allow_pickle=False)
+        with atomic_write(path) as file:
+            np.save(file, stored.cpu().numpy(), allow_pickle=False)
         return path
+    from PIL import Image
+
     path = folder / f"{stem}.png"
-    Image.fromarray(pixels).save(path)
+    save_image(Image.fromarray(pixels), path)
     return path
+
+
+def save_image(image: Image.Image, path: Path) -> None:
+    """Write an image as PNG."""
+    with atomic_write(path) as file:
+        image.save(file, "PNG")
 
 
 def as_bytes(stored: Tensor, input_format: InputFormat) -> np.ndarray | None:
@@ -54,6 +67,8 @@ def sheet(
     title: str | None = None,
 ) -> Image.Image | None:
     """Draw pictures side by side with a caption below, many to a page; ``None`` where inputs are no images."""
+    from PIL import Image, ImageDraw
+
     cells = []
     for pictures, caption in rows:
         found = [as_bytes(picture, input_format) for picture in pictures]
@@ -106,6 +121,8 @@ def fault_sheet(
 
 def _cell(pictures: Sequence[Image.Image], caption: str) -> Image.Image:
     """Draw pictures in a row, small ones enlarged without smoothing, above their caption."""
+    from PIL import Image, ImageDraw
+
     factor = max(1, -(-_SMALLEST // min(pictures[0].size)))
     larger = [picture.resize((picture.width * factor, picture.height * factor), 0) for picture in pictures]
     lines = caption.split("\n")
@@ -124,4 +141,6 @@ def _cell(pictures: Sequence[Image.Image], caption: str) -> Image.Image:
 
 
 def _font() -> ImageFont.ImageFont | ImageFont.FreeTypeFont:
+    from PIL import ImageFont
+
     return ImageFont.load_default()

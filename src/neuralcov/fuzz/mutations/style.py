@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 from typing_extensions import override
@@ -19,7 +18,7 @@ from neuralcov.core.errors import InputError
 from neuralcov.fuzz.mutations.mutation import ListedMutation, MutationDraw
 
 STRENGTHS = (0.4, 0.6, 0.8)
-_IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm"}
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm"}
 _STYLE_SIDE = 256
 _EPSILON = 1e-5
 
@@ -125,7 +124,7 @@ def style_folder(folder: str | Path | None = None) -> dict[str, Tensor]:
     place = Path(folder)
     if not place.is_dir():
         raise InputError(f"{place}: there is no such folder of style images")
-    found = {path.stem: _read(path) for path in sorted(place.iterdir()) if path.suffix.lower() in _IMAGES}
+    found = {path.stem: _read(path) for path in sorted(place.iterdir()) if path.suffix.lower() in IMAGE_SUFFIXES}
     if not found:
         raise InputError(f"{place}: no images to take styles from; expected .png or .jpg files")
     return found
@@ -133,6 +132,8 @@ def style_folder(folder: str | Path | None = None) -> dict[str, Tensor]:
 
 def _read(path: Any) -> Tensor:
     """Read one image, its longer side at most 256 pixels."""
+    from PIL import Image, UnidentifiedImageError
+
     try:
         with path.open("rb") as file, Image.open(file) as image:
             colours = image.convert("RGB")
