@@ -22,7 +22,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import show
-from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions
+from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
 from neuralcov.core.errors import CalibrationError, CoverageWarning, HyperParameterError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
@@ -44,13 +44,17 @@ ALL_PROMISES = frozenset({NEVER_FALLS, ORDER_FREE, SPLIT_FREE, MERGE_EXACT, DUPL
 class State(Record, name="state"):
     """Base of all states.
 
-    ``counts`` holds how many inputs were taken, left out for a NaN or infinite output, and left out
-    because the criterion has no place for them (a class without training traces, for example).
+    ``counts`` says how many inputs took part and how many were excluded; see :mod:`neuralcov.core.counts`.
     ``widths`` are the layers' neurons in execution order; per-group tensors follow from them.
     """
 
     counts: Int[Tensor, "3"]
     widths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, layout: Layout, **fields: Any) -> Self:
+        """Return a state that has observed nothing, with its own fields as given."""
+        return cls(counts=no_counts(layout), widths=widths_of(layout), **fields)
 
     @property
     def neurons(self) -> int:
@@ -86,10 +90,10 @@ class Criterion(ABC, Generic[StateT]):
     """A rule that turns activations into a coverage value.
 
     A criterion is a frozen dataclass of hyper-parameters and holds no coverage of its own: states go
-    in and come out. ``fitted`` holds what calibration learnt and is ``None`` before.
+    in and come out. ``learnt`` holds what calibration learnt and is ``None`` before.
     """
 
-    fitted: Any = field(default=None, kw_only=True, repr=False)
+    learnt: Any = field(default=None, kw_only=True, repr=False)
 
     known: ClassVar[dict[str, type[Criterion[Any]]]] = {}
     definition: ClassVar[int] = 1
@@ -155,7 +159,7 @@ class Criterion(ABC, Generic[StateT]):
         if not self.learns:
             return self
         (statistic,) = self.learns
-        return replace(self, fitted=calibration[statistic])
+        return replace(self, learnt=calibration[statistic])
 
     @abstractmethod
     def init(self, layout: Layout) -> StateT:
@@ -241,9 +245,9 @@ class Criterion(ABC, Generic[StateT]):
         """Say why the value is not a number, for the error that is raised in its place. May wait for the device."""
         return "the state holds numbers that are not finite"
 
-    def portable(self) -> Any:
-        """The part of ``fitted`` that state files hold, so that a loaded file goes on by itself."""
-        return self.fitted
+    def for_state_file(self) -> Any:
+        """The part of ``learnt`` that state files hold, so that a loaded file goes on by itself."""
+        return self.learnt
 
     def template(self, layout: Layout) -> StateT:
         """Return the form of a state, to check files against: the empty one, here on the meta device.
@@ -253,7 +257,7 @@ class Criterion(ABC, Generic[StateT]):
         return self.init(layout)
 
     def learnt_template(self, layout: Layout) -> Any:
-        """Return the form of what :meth:`portable` gives, to check files against; ``None`` leaves it unchecked."""
+        """Return the form of what :meth:`for_state_file` gives, to check files against; ``None``: leave it unchecked."""
         if type(self).calibrate is Criterion.calibrate:
             return next((statistic.template(layout)[0] for statistic in self.learns), None)
         return None
@@ -262,18 +266,18 @@ class Criterion(ABC, Generic[StateT]):
         """Return forms of states that files may hold in place of today's; :meth:`upgrade` turns them into that."""
         return ()
 
-    def upgrade(self, fitted: Any, state: Any) -> tuple[Any, Any]:
+    def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
         """Return what an earlier version learnt and kept in today's form, with the values that it had."""
-        return fitted, state
+        return learnt, state
 
-    def require_fitted(self) -> Any:
+    def require_learnt(self) -> Any:
         """What calibration learnt, or the error that says it is missing."""
-        if self.fitted is None:
+        if self.learnt is None:
             raise CalibrationError(
                 f"{self.name} needs calibration: call calibrate(...) with training data before measuring, load a state "
                 "with calibration= a saved one, or give --calibrate on the command line"
             )
-        return self.fitted
+        return self.learnt
 
 
 def _register(cls: type[Criterion[Any]]) -> None:
@@ -334,5 +338,5 @@ def criterion_stored_as(name: str) -> type[Criterion[Any]] | None:
 @cache
 def parameters_of(cls: type[Criterion[Any]]) -> list[dataclasses.Field[Any]]:
     """Return the hyper-parameters of a criterion, positional ones first."""
-    fields = [field for field in dataclasses.fields(cls) if field.name != "fitted"]
+    fields = [field for field in dataclasses.fields(cls) if field.name != "learnt"]
     return sorted(fields, key=lambda field: field.kw_only is True)

@@ -128,7 +128,7 @@ class CriterionCollection:
                     f"{criterion.definition}: measure again"
                 )
             if criterion.learns:
-                criterion.require_fitted()
+                criterion.require_learnt()
             for need in sorted(criterion.needs):
                 if getattr(batch, need) is None:
                     raise InputError(f"{criterion.name} needs {need}: pass them with the batch")
@@ -217,7 +217,7 @@ class CriterionCollection:
         if self.layout is None:
             for criterion in self.criteria:
                 if criterion.learns:
-                    criterion.require_fitted()
+                    criterion.require_learnt()
             return dict.fromkeys(self.names, 0.0)
         numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)]).tolist()
         for number, criterion, state in zip(numbers, self.criteria, self.states, strict=True):

@@ -107,7 +107,7 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
                 "definition": content.definitions[criterion.name],
                 "parameters": criterion.parameters,
                 "calibration": content.identities[criterion.name],
-                "learnt": flatten(criterion.portable(), f"{key}.learnt", tensors, stored_name),
+                "learnt": flatten(criterion.for_state_file(), f"{key}.learnt", tensors, stored_name),
                 "state": flatten(state, key, tensors, stored_name),
             }
         )
@@ -294,7 +294,7 @@ class _Entry:
         if learnt is not None:
             require_form(self.learnt, learnt, None, file.tensors, f"{self.key}.learnt")
         try:
-            criterion = replace(self.criterion, fitted=unflatten(self.learnt, _Tensors(file, file.empty)))
+            criterion = replace(self.criterion, learnt=unflatten(self.learnt, _Tensors(file, file.empty)))
             empty, form = criterion.init(bare), criterion.template(bare)
         except NeuralcovError:
             raise
@@ -307,9 +307,9 @@ class _Entry:
 
     def build(self, tensors: Mapping[str, Tensor]) -> tuple[AnyCriterion, Any]:
         """Read the criterion with what it learnt, and its state."""
-        fitted, state = unflatten(self.learnt, tensors), unflatten(self.state, tensors)
-        fitted, state = self.criterion.upgrade(fitted, state)
-        return replace(self.criterion, fitted=fitted), state
+        learnt, state = unflatten(self.learnt, tensors), unflatten(self.state, tensors)
+        learnt, state = self.criterion.upgrade(learnt, state)
+        return replace(self.criterion, learnt=learnt), state
 
 
 def _seen(inputs: Mapping[str, Any], file: Container, rule: KeyRule | None) -> SeenInputs:

@@ -56,7 +56,7 @@ class KMNC(BitmapCriterion):
 
     @override
     def hits(self, stack: Stack) -> Shaped[Tensor, "batch layers width"]:
-        ranges: NeuronRanges = self.require_fitted()
+        ranges: NeuronRanges = self.require_learnt()
         low, high = stack.pick(ranges.low), stack.pick(ranges.high)
         values = stack.values.double()
         within = (values >= low) & (values <= high) & (high > low)

@@ -43,7 +43,7 @@ class NBC(BitmapCriterion):
 
     @override
     def hits(self, stack: Stack) -> Int[Tensor, "batch layers width"]:
-        ranges: NeuronRanges = self.require_fitted()
+        ranges: NeuronRanges = self.require_learnt()
         low, high = stack.pick(ranges.low), stack.pick(ranges.high)
         # A neuron never reached in training has no corners.
         values, reached = stack.values, low <= high

@@ -38,7 +38,7 @@ class SNAC(BitmapCriterion):
 
     @override
     def hits(self, stack: Stack) -> Bool[Tensor, "batch layers width"]:
-        ranges: NeuronRanges = self.require_fitted()
+        ranges: NeuronRanges = self.require_learnt()
         low, high = stack.pick(ranges.low), stack.pick(ranges.high)
         # A neuron never reached in training has no range to be above.
         return (stack.values > high) & (low <= high)

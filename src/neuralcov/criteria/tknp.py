@@ -60,5 +60,5 @@ class TKNP(DistinctCriterion):
         return (Patterns.empty(layout),)
 
     @override
-    def upgrade(self, fitted: Any, state: Any) -> tuple[Any, Any]:
-        return fitted, state.as_distinct() if isinstance(state, Patterns) else state
+    def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
+        return learnt, state.as_distinct() if isinstance(state, Patterns) else state

@@ -59,5 +59,5 @@ def upgraded(learnt: OldLearnt, state: OldState) -> tuple[LVCLearnt, LVCState]:
     # One volume for all layers that vary gives the rows it gave then.
     volumes = tuple(torch.where(t.varies, learnt.unit, 0.0) for t in training)
     names = tuple(f"layer {position}" for position in range(len(state.widths)))
-    fitted = LVCLearnt(names, training, learnt.limit, float("nan"), volumes, learnt.seen, learnt.constant)
-    return fitted, LVCState(state.counts, state.widths, folds, rooms, state.beyond)
+    today = LVCLearnt(names, training, learnt.limit, float("nan"), volumes, learnt.seen, learnt.constant)
+    return today, LVCState(state.counts, state.widths, folds, rooms, state.beyond)

@@ -115,16 +115,16 @@ class NPC(BitmapCriterion):
             )
         abstract, numbers = abstract_paths(rows, paths.classes, sum(widths), self.clusters, self.beta)
         if self.mode == "structure":
-            return replace(self, fitted=NPCFit(abstract, None))
+            return replace(self, learnt=NPCFit(abstract, None))
         upper = torch.full((len(widths),), self.upper or 0.0, dtype=torch.float64, device=numbers.device)
         members = Members(calibration[Traces()].of_layers(calibration.names), numbers, upper)
         if self.upper is None:
             members = replace(members, upper=furthest(abstract, members, rows, widths))
-        return replace(self, fitted=NPCFit(abstract, members))
+        return replace(self, learnt=NPCFit(abstract, members))
 
-    def portable(self) -> NPCFit | None:
+    def for_state_file(self) -> NPCFit | None:
         """The abstract paths; the training inputs behind them stay in the saved calibration."""
-        return None if self.fitted is None else replace(self.fitted, members=None)
+        return None if self.learnt is None else replace(self.learnt, members=None)
 
     def learnt_template(self, layout: Layout) -> NPCFit:
         """Return abstract paths of any number of classes."""
@@ -134,13 +134,13 @@ class NPC(BitmapCriterion):
 
     @override
     def shape(self, layout: Layout) -> tuple[int, ...]:
-        learnt: NPCFit = self.require_fitted()
+        learnt: NPCFit = self.require_learnt()
         layers = (len(layout),) if self.mode == "activation" else ()
         return (len(learnt.abstract.classes), self.clusters, *layers, self.buckets)
 
     @override
     def flat_hits(self, batch: Activations) -> Int[Tensor, "batch k"]:
-        learnt: NPCFit = self.require_fitted()
+        learnt: NPCFit = self.require_learnt()
         _, index, _ = self._place(batch)
         if self.mode == "structure":
             return self._by_likeness(learnt, batch, index)
@@ -160,7 +160,7 @@ class NPC(BitmapCriterion):
 
     def _place(self, batch: Activations) -> tuple[Bool[Tensor, "batch"], Int[Tensor, "batch"], Bool[Tensor, "batch"]]:
         """Return which inputs have finite outputs and relevance, the index of their class, whether it has a path."""
-        learnt: NPCFit = self.require_fitted()
+        learnt: NPCFit = self.require_learnt()
         assert batch.predictions is not None
         return finite_with_relevance(batch), *learnt.abstract.place(batch.predictions.to(batch.device))
 

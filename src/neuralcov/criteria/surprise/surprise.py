@@ -85,13 +85,13 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         if not len(traces):
             raise CalibrationError(f"{self.name}: calibration saw no input whose outputs are finite")
         view = TraceView(traces, names, [layout.widths[n] for n in traces.names], self.by, self.min_variance)
-        return replace(self, fitted=self.fit(view))
+        return replace(self, learnt=self.fit(view))
 
     @abstractmethod
     def fit(self, view: TraceView) -> Fit:
         """What the criterion derives from training traces."""
 
-    def portable(self) -> None:
+    def for_state_file(self) -> None:
         """Nothing: traces stay in the saved calibration."""
 
     @override
@@ -114,7 +114,7 @@ class SurpriseCriterion(DistinctCriterion, base=True):
 
     @override
     def finite(self, batch: Activations) -> Bool[Tensor, "batch"]:
-        fit: Fit = self.require_fitted()
+        fit: Fit = self.require_learnt()
         return batch.only(fit.view.names).finite
 
     @override
@@ -122,12 +122,12 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         return (Buckets.empty(layout),)
 
     @override
-    def upgrade(self, fitted: Any, state: Any) -> tuple[Any, Any]:
-        return fitted, state.as_distinct() if isinstance(state, Buckets) else state
+    def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
+        return learnt, state.as_distinct() if isinstance(state, Buckets) else state
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
         """The surprise of each input; NaN for those left out."""
-        fit: Fit = self.require_fitted()
+        fit: Fit = self.require_learnt()
         finite = self.finite(batch)
         surprises = batch.shared(("surprise", id(fit)), lambda: fit.surprises(batch))
         return surprises.masked_fill(~(finite & surprises.isfinite()), torch.nan)
