@@ -24,6 +24,7 @@ types: $(VENV)/.installed-dev
 
 imports: $(VENV)/.installed-dev
 	$(BIN)/lint-imports
+	$(BIN)/lint-imports --config lab/pyproject.toml
 
 # The shapes that annotations promise, checked in every call; see conftest.py.
 shapes: $(VENV)/.installed-dev

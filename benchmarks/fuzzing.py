@@ -28,11 +28,11 @@ from torch import Tensor, nn
 
 import neuralcov as nc
 from neuralcov.core.criterion import Criterion, criterion_from_text
-from neuralcov.fuzz import engine
 from neuralcov.fuzz.campaign.result import Campaign
 from neuralcov.fuzz.campaign.state import CampaignState
-from neuralcov.fuzz.faults.pictures import fault_sheet, spread
+from neuralcov.fuzz.faults.pictures import fault_sheet, pick_from_groups
 from neuralcov.fuzz.faults.quality import naturalness
+from neuralcov.fuzz.search import wave
 from neuralcov.fuzz.search.runner import ModelRunner
 from neuralcov_lab import zoo
 
@@ -198,7 +198,7 @@ def parts(subject: Subject, options: argparse.Namespace) -> dict[str, Any]:
         fuzzer.run(seconds=options.warm_seconds)
         before = fuzzer.run(seconds=0).stats
         with (
-            _timed(engine, "draw_wave", "mutate and check", spent, subject.device),
+            _timed(wave, "draw_wave", "mutate and check", spent, subject.device),
             _timed(ModelRunner, "run", "run the model", spent, subject.device),
             _timed(nc.Coverage, "admit", "admit", spent, subject.device),
             _timed(CampaignState, "apply", "queue", spent, subject.device),
@@ -259,8 +259,8 @@ def _quality(subject: Subject, found: Campaign) -> dict[str, Any]:
 
 def _draw(fuzzer: nc.Fuzzer, found: Campaign, path: Path, seeds: Tensor) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    shrunk = fuzzer.shrink(spread(found.faults, 32))
-    page = fault_sheet(shrunk, seeds, fuzzer.space, fuzzer.mutations, classes=_CLASSES)
+    shrunk = fuzzer.shrink(pick_from_groups(found.faults, 32))
+    page = fault_sheet(shrunk, seeds, fuzzer.input_format, fuzzer.mutations, classes=_CLASSES)
     if page is not None:
         page.save(path)
 

@@ -2,8 +2,7 @@ import torch
 from PIL import Image
 
 from neuralcov import demo
-from neuralcov.cli.demo import demo_suites, ranks_rightly
-from neuralcov.cli.demo_fuzz import fuzz_digits, fuzz_figures, fuzz_words
+from neuralcov.cli.demo import demo_suites, fuzz_digits, fuzz_figures, fuzz_words, ranks_rightly
 from neuralcov.fuzz.campaign.reader import open_campaign
 
 
@@ -48,7 +47,7 @@ def test_real_faults_are_found_and_drawn(digits_net, tmp_path):
     said = fuzz_words(campaign, tmp_path / "faults.png")
     assert f"{len(campaign.faults)} of those are misread though their origin is not" in said
     assert fuzz_figures(campaign)["faults"] == len(campaign.faults)
-    assert open_campaign(tmp_path / "campaign").book.tally.faults == len(campaign.faults)
+    assert open_campaign(tmp_path / "campaign").state.counts.faults == len(campaign.faults)
 
 
 def test_a_search_without_a_fault_says_so(digits_net, tmp_path):

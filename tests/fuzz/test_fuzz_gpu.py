@@ -59,6 +59,6 @@ def test_a_campaign_resumes_to_the_bit(digits_net, digits, tmp_path, criterion):
         assert again.exact
         assert torch.equal(again.inputs, whole.inputs)
         assert again.values == whole.values
-        assert open_campaign(tmp_path / "cut").book.tally.faults == len(whole.faults)
+        assert open_campaign(tmp_path / "cut").state.counts.faults == len(whole.faults)
     finally:
         digits_net.cpu()

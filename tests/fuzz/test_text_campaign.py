@@ -48,10 +48,12 @@ def test_a_campaign_over_texts(tmp_path):
         "swap", "drop", "duplicate", "shuffle", "typo", "nearby word"
     ]  # fmt: skip
     assert found.faults
-    corpus = searching._engine.book.corpus
+    corpus = searching.search.state.corpus
     kept = range(corpus.roots, len(corpus))
     roots = corpus.inputs(corpus.entries["root"][corpus.roots :])
-    rebuilt, references = follow(roots, [corpus.steps(row) for row in kept], searching.mutations, searching.space)
+    rebuilt, references = follow(
+        roots, [corpus.steps(row) for row in kept], searching.mutations, searching.input_format
+    )
     assert torch.equal(rebuilt, found.inputs)
     assert torch.equal(references, roots)
     assert WordRule(0.4)(found.inputs, roots).all()

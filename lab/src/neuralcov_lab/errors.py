@@ -1,6 +1,6 @@
 """Errors of the lab."""
 
-from neuralcov.core.errors import NeuralcovError
+from neuralcov import NeuralcovError
 
 
 class DataError(NeuralcovError, RuntimeError):

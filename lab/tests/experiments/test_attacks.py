@@ -5,12 +5,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from neuralcov.core.errors import InputError, MissingExtraError
-from neuralcov_lab.experiments import attacks
+from neuralcov.core.errors import InputError
 from neuralcov_lab.experiments.attacks import BOUNDS, attack, kept_prediction
 from neuralcov_lab.experiments.subjects import image_subject
-
-pytest.importorskip("foolbox")
 
 
 @pytest.fixture(scope="module")
@@ -81,12 +78,3 @@ def test_inputs_that_an_attack_left_alone_are_not_perturbed(subject, tiny):
 def test_unknown_attack_is_refused(subject, tiny):
     with pytest.raises(InputError, match="no attack 'FGSM'"):
         attack(subject.model, subject.test.take(slice(0, 2)), "FGSM", tiny)
-
-
-def test_without_foolbox_one_is_told(subject, tiny, monkeypatch):
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(attacks.importlib, "import_module", missing)
-    with pytest.raises(MissingExtraError, match=r"neuralcov\[experiments\]"):
-        attack(subject.model, subject.test.take(slice(0, 2)), "PGD", tiny)

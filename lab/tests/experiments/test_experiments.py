@@ -18,7 +18,6 @@ from neuralcov_lab.experiments.ranking import costs, planned_criteria, ranking
 from neuralcov_lab.experiments.report import write_report
 from neuralcov_lab.experiments.subjects import attacked, perturbed
 
-pytest.importorskip("foolbox")
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
 
 

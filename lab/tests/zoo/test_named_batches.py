@@ -2,8 +2,7 @@
 
 import torch
 
-from neuralcov import Coverage
-from neuralcov.criteria import NLC
+from neuralcov import NLC, Coverage
 from neuralcov.sources.samples import Samples
 from neuralcov_lab import zoo
 

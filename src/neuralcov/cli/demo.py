@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import warnings
 from pathlib import Path
@@ -14,19 +15,26 @@ from rich.text import Text
 
 from neuralcov import demo as shipped
 from neuralcov.cli.console import output
-from neuralcov.cli.demo_fuzz import fuzz_digits, fuzz_figures, fuzz_words
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.files import write_json
 from neuralcov.coverage.batches import tracked
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.criteria import ALL, NC
+from neuralcov.criteria import ALL, NC, NLC
+from neuralcov.fuzz import Campaign, Fuzzer
+from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.fuzz.campaign.writer import save_shrunk
+from neuralcov.fuzz.faults.fault import group_words
+from neuralcov.fuzz.faults.pictures import fault_sheet, pick_from_groups, save_image
 from neuralcov.report.text import show_value
 from neuralcov.sources.samples import Samples
 
 _WHOLE = "test"
 _NOISE_SEEDS = 10
 _NOISE = 0.1
+_ITERATIONS = 600
+_SECONDS = 15.0
+_DRAWN = 24
 
 
 def demo(
@@ -63,7 +71,7 @@ def demo(
 
 
 def demo_suites(test: Samples) -> dict[str, Samples]:
-    """The whole test set, a tenth of it, one class, and noisy copies of a few inputs, as many as the test set."""
+    """Return the whole test set, a tenth of it, one class, and noisy copies of a few inputs, as many as it has."""
     rows = torch.randperm(len(test), generator=torch.Generator().manual_seed(1))
     few = test.take(rows[:_NOISE_SEEDS])
     copies = few.take(torch.arange(len(test)) % _NOISE_SEEDS)
@@ -78,8 +86,61 @@ def demo_suites(test: Samples) -> dict[str, Samples]:
 
 
 def ranks_rightly(values: dict[str, float]) -> bool:
-    """Whether the whole test set comes out above each of the poorer suites."""
+    """Return whether the whole test set comes out above each of the poorer suites."""
     return all(values[_WHOLE] > value for name, value in values.items() if name != _WHOLE)
+
+
+def fuzz_digits(net: torch.nn.Module, seeds: Samples, folder: Path, iterations: int = _ITERATIONS) -> Campaign:
+    """Run a short campaign guided by NLC, left in ``folder``; what an earlier demo left there gives way."""
+    if (folder / "config.json").is_file():
+        shutil.rmtree(folder)
+    fuzzer = Fuzzer(
+        Coverage(net, [NLC()]), seeds.inputs, seeds.labels, levels=seeds.levels, folder=folder, wave=64, pictures=3
+    )
+    campaign = fuzzer.run(iterations, seconds=_SECONDS, progress=False)
+    some = pick_from_groups(campaign.faults, _DRAWN)
+    shrunk = fuzzer.shrink(some)
+    save_shrunk(CampaignFolder(folder), shrunk, fuzzer.mutations, fuzzer.input_format)
+    page = fault_sheet(
+        shrunk,
+        seeds.inputs,
+        fuzzer.input_format,
+        fuzzer.mutations,
+        classes=seeds.classes,
+        title="left: a digit the network reads rightly; right: what makes it go wrong",
+    )
+    if page is not None:
+        save_image(page, folder.parent / "faults.png")
+    return campaign
+
+
+def fuzz_words(campaign: Campaign, picture: Path) -> str:
+    """Say what was found, in two sentences."""
+    stats = campaign.stats
+    if not campaign.faults:
+        return f"fuzzing: {stats.judged:,} mutants judged in {stats.seconds:.0f} s, no fault among them"
+    groups = campaign.groups()
+    often = ", ".join(f"{group_words(group)} ({len(faults)}×)" for group, faults in list(groups.items())[:3])
+    return (
+        f"fuzzing: {stats.judged:,} mutants of test digits judged in {stats.seconds:.0f} s, {stats.kept:,} kept for "
+        f"what they add to NLC, and {stats.faults:,} of those are misread though their origin is not: {often}, …. "
+        f"Some are drawn in {picture}"
+    )
+
+
+def fuzz_figures(campaign: Campaign) -> dict[str, Any]:
+    """Return plain data for the results file."""
+    stats = campaign.stats
+    return {
+        "seconds": stats.seconds,
+        "judged": stats.judged,
+        "kept": stats.kept,
+        "faults": stats.faults,
+        "classes": stats.classes,
+        "entropy": stats.entropy,
+        "NLC": dict(stats.values)["NLC"],
+        "NLC of the seeds": dict(stats.values)["NLC"] - dict(stats.growth)["NLC"],
+    }
 
 
 def _measure(

@@ -11,41 +11,49 @@ import typer
 
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
-from neuralcov.cli.fuzz_quality import measures
-from neuralcov.cli.fuzz_report import conclude, draw_sheet, export_line, replay_line, show_campaign, shrink_and_save
-from neuralcov.cli.fuzz_setup import Order, absolute_name, build
+from neuralcov.cli.fuzz_options import (
+    Against,
+    AgainstWeights,
+    Data,
+    Device,
+    FailOnFaults,
+    Faults,
+    Folder,
+    Iterations,
+    Minutes,
+    Numbers,
+    OwnModel,
+    Shrink,
+    Styles,
+    Trust,
+    with_settings,
+)
+from neuralcov.cli.fuzz_output import (
+    conclude,
+    draw_sheet,
+    export_line,
+    measure_quality,
+    replay_line,
+    show_campaign,
+    shrink_and_save,
+)
+from neuralcov.cli.fuzz_setup import CampaignNames, absolute_name, build
 from neuralcov.cli.fuzz_trust import Given, reopen
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import write_json
 from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
 from neuralcov.fuzz.campaign.reader import PARTS, open_campaign
 from neuralcov.fuzz.faults.fault import Fault
+from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.report.text import show_value
 from neuralcov.sources.models import weights_of
 from neuralcov.sources.whole import parse_channels
 
 fuzz = typer.Typer(help="Search for inputs a model gets wrong, guided by coverage.", no_args_is_help=True)
 
-Folder = Annotated[Path, typer.Argument(help="The campaign's folder.")]
-Iterations = Annotated[int | None, typer.Option("--iterations", "-n", min=1, help="Stop after so many seeds.")]
-Minutes = Annotated[float | None, typer.Option(min=0.001, help="Stop after so many minutes.")]
-Faults = Annotated[int | None, typer.Option(min=1, help="Stop once so many faults are found.")]
-FailOnFaults = Annotated[bool, typer.Option("--fail-on-faults", help="Exit with 1 if there are faults.")]
-OwnModel = Annotated[
-    str | None,
-    typer.Argument(help="The model, as for fuzz run; --trust takes what the folder names.", metavar="[MODEL]"),
-]
-Numbers = Annotated[list[int] | None, typer.Argument(help="Numbers of faults; all by default.")]
-Data = Annotated[str | None, typer.Option(help="What the seeds came from, where the folder does not tell enough.")]
-Against = Annotated[str | None, typer.Option(help="The second model, if the campaign had one.")]
-AgainstWeights = Annotated[Path | None, typer.Option(help="Its weights.")]
-Styles = Annotated[str | None, typer.Option(help="The folder of styles, if the campaign had one.")]
-Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; by default as before.")]
-Trust = Annotated[bool, typer.Option("--trust", help="Use the names of models and data that stand in the folder.")]
-Shrink = Annotated[bool, typer.Option(help="At the end, leave out mutations that the pictured faults do not need.")]
-
 
 @fuzz.command()
+@with_settings
 def run(
     model: options.Model,
     data: Annotated[str, typer.Option(help="What to start from: zoo:NAME, folder:PATH, npz:PATH or module:factory.")],
@@ -74,27 +82,15 @@ def run(
     against_weights: Annotated[Path | None, typer.Option(help="Its weights.")] = None,
     mean: Annotated[str | None, typer.Option(help="Per channel, subtracted from pixels in [0, 1].")] = None,
     std: Annotated[str | None, typer.Option(help="Per channel, by which they are then divided.")] = None,
-    guidance: Annotated[str, typer.Option(help="coverage, or random: the baseline that checks nothing.")] = "coverage",
-    wave: Annotated[int, typer.Option(min=1, help="Seeds that advance together; 1 is the plain algorithm.")] = 256,
-    tries: Annotated[int, typer.Option(min=1, help="Mutants per seed.")] = 50,
-    batch: Annotated[int, typer.Option(min=1, help="The most inputs per forward pass.")] = 1000,
-    seed: Annotated[int, typer.Option(min=0, help="Of every random choice.")] = 0,
-    min_gain: Annotated[float, typer.Option(help="What a gain must exceed.")] = 0.0,
-    schedule: Annotated[
-        str, typer.Option(help="uniform, or fresh: rather seeds that have brought little.")
-    ] = "uniform",
-    alpha: Annotated[float, typer.Option(help="Valid if fewer positions changed than this share,")] = 0.2,
-    beta: Annotated[float, typer.Option(help="or none by this share of the range.")] = 0.4,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds the model may take for a batch.")] = None,
-    checkpoint: Annotated[float, typer.Option(min=0.0, help="Seconds between saves of the coverage state.")] = 60.0,
-    pictures: Annotated[int, typer.Option(min=0, help="Faults of a group that get pictures; export gives all.")] = 20,
+    *,
+    settings: FuzzSettings,
     device: options.Device = "cpu",
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible kernels only.")] = False,
     shrink: Shrink = True,
     fail_on_faults: FailOnFaults = False,
 ) -> None:
     """Start a campaign; stop it at any time and go on with `neuralcov fuzz resume`."""
-    order = Order(
+    names = CampaignNames(
         model=absolute_name(model),
         data=absolute_name(data),
         weights=None if weights is None else str(weights.resolve()),
@@ -110,33 +106,21 @@ def run(
         against_weights=None if against_weights is None else str(against_weights.resolve()),
         mean=parse_channels(mean),
         std=parse_channels(std),
-        guidance=guidance,
-        wave=wave,
-        tries=tries,
-        batch=batch,
-        seed=seed,
-        min_gain=min_gain,
-        schedule=schedule,
-        alpha=alpha,
-        beta=beta,
-        time_limit=time_limit,
-        checkpoint=checkpoint,
-        pictures=pictures,
         device=device,
         deterministic=deterministic,
     )
     place = CampaignFolder(folder)
     place.require_new()
     place.make()
-    bench = build(order, folder, resumed=False)
-    for name, net, file in ((model, bench.model, weights), (against, bench.rival, against_weights)):
+    prepared = build(names, settings, folder, resumed=False)
+    for name, net, file in ((model, prepared.model, weights), (against, prepared.second_model, against_weights)):
         told = None if name is None or net is None else weights_of(name, net, file)[1]
         if told is not None:
             note(told)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
-        campaign = bench.fuzzer.run(iterations, seconds=limit, faults=faults, progress=True)
-    conclude(bench, campaign, shrink, fail_on_faults)
+        campaign = prepared.fuzzer.run(iterations, seconds=limit, faults=faults, progress=True)
+    conclude(prepared, campaign, shrink, fail_on_faults)
 
 
 @fuzz.command()
@@ -158,13 +142,13 @@ def resume(
 ) -> None:
     """Go on with a campaign that was stopped or killed, to its limits or to new ones counted from its start."""
     given = Given(model, weights, data, styles, against, against_weights, device, trust)
-    bench = reopen(folder, given, searching=True)
+    prepared = reopen(folder, given, searching=True)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
-        campaign = bench.fuzzer.resume(iterations, seconds=limit, faults=faults, progress=True)
+        campaign = prepared.fuzzer.resume(iterations, seconds=limit, faults=faults, progress=True)
     if not campaign.exact:
         note("waves since the last checkpoint came out otherwise here than logged: coverage follows the log")
-    conclude(bench, campaign, shrink, fail_on_faults)
+    conclude(prepared, campaign, shrink, fail_on_faults)
 
 
 @fuzz.command()
@@ -183,8 +167,8 @@ def replay(
     """Run a model on saved faults; exit with 1 if some are still there. The weights may be those of a mended model."""
     model, chosen = _model_and_numbers(model, numbers)
     given = Given(model, weights, data, styles, against, against_weights, device, trust)
-    bench = reopen(folder, given, searching=False)
-    found = bench.fuzzer.replay(_chosen(bench.fuzzer.load(), chosen))
+    prepared = reopen(folder, given, searching=False)
+    found = prepared.fuzzer.replay(_chosen(prepared.fuzzer.load(), chosen))
     for entry in found if chosen else []:
         output().print(replay_line(entry), soft_wrap=True, highlight=False)
     still = [entry for entry in found if entry.still_there]
@@ -219,10 +203,10 @@ def shrink_faults(
     """
     model, chosen = _model_and_numbers(model, numbers)
     given = Given(model, weights, data, styles, against, against_weights, device, trust)
-    bench = reopen(folder, given, searching=False)
-    shrunk = shrink_and_save(bench, _chosen(bench.fuzzer.load(), chosen))
+    prepared = reopen(folder, given, searching=False)
+    shrunk = shrink_and_save(prepared, _chosen(prepared.fuzzer.load(), chosen))
     if not chosen:
-        draw_sheet(bench, shrunk)
+        draw_sheet(prepared, shrunk)
 
 
 @fuzz.command()
@@ -233,9 +217,9 @@ def export(
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many of each.")] = None,
 ) -> None:
     """Write faults, the queue or the seeds as pictures (or text), with an index; needs no model."""
-    archive = open_campaign(folder)
+    campaign = open_campaign(folder)
     for part in what or ["faults"]:
-        count = archive.export(part, to, limit=limit)
+        count = campaign.export(part, to, limit=limit)
         output().print(export_line(part, count, to / part), soft_wrap=True, highlight=False)
 
 
@@ -256,7 +240,7 @@ def quality(
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures there too.")] = None,
 ) -> None:
     """Measure what a campaign found: faults per output, classes, entropy; with --features, IS and FID to the seeds."""
-    found = measures(open_campaign(folder), features, limit, device)
+    found = measure_quality(open_campaign(folder), features, limit, device)
     for name, value in found.items():
         shown = "none" if value is None else show_value(float(value)) if isinstance(value, float) else f"{value:,}"
         output().print(f"{name.replace('_', ' ')}: {shown}", highlight=False)

@@ -1,4 +1,4 @@
-"""Going on with a campaign: what a person names on the command line, what its folder may be believed, and what not.
+"""Go on with a campaign: what a person names on the command line, what its folder may be believed, and what not.
 
 A folder that somebody sent may name anything, and building a model or reading data calls what is named. So names that
 stand in a folder are used only where a person says ``--trust``; numbers and arrays that lie there are used as they are.
@@ -12,16 +12,17 @@ from pathlib import Path
 import torch
 
 from neuralcov.cli.console import note
-from neuralcov.cli.fuzz_setup import Order, PreparedFuzzer, absolute_name, build, order_of
+from neuralcov.cli.fuzz_setup import CampaignNames, PreparedFuzzer, absolute_name, build, names_of
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.sources.models import weights_of
 from neuralcov.sources.samples import Samples
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a person named; ``None`` is left to the folder.
+    """Hold what a person named; ``None`` is left to the folder.
 
     Args:
         model: the model.
@@ -52,69 +53,69 @@ def reopen(folder: Path, given: Given, *, searching: bool) -> PreparedFuzzer:
         given: what a person named.
         searching: whether it is to go on, which needs the weights it had; looking at faults does not.
     """
-    stored = order_of(folder)
-    order = order_with(stored, given, folder)
+    stored, settings = names_of(folder), CampaignFolder(folder).settings()
+    names = names_with(stored, given, folder)
     if searching:
-        require_training_data(order, folder, given.trust)
+        require_training_data(names, settings, folder, given.trust)
     kept = None if given.data is not None else stored_seeds(folder)
-    bench = build(order, folder, resumed=True, searching=searching, kept=kept)
-    origin, told = weights_of(order.model, bench.model, None if order.weights is None else Path(order.weights))
+    prepared = build(names, settings, folder, resumed=True, searching=searching, kept=kept)
+    origin, told = weights_of(names.model, prepared.model, None if names.weights is None else Path(names.weights))
     if not searching:
-        require_some_weights(order, stored, origin)
+        require_some_weights(names, stored, origin)
         if told is not None:
             note(told)
-    return bench
+    return prepared
 
 
-def order_with(order: Order, given: Given, folder: Path) -> Order:
-    """Give the order of a campaign with what a person named in place of what the folder names.
+def names_with(names: CampaignNames, given: Given, folder: Path) -> CampaignNames:
+    """Return what a person named, and from the folder what they did not name.
 
     Refuses what only the folder names, unless that is trusted.
     """
-    model = _chosen("model", given.model, order.model, "on the command line", given.trust)
-    against = _chosen("second model", given.against, order.against, "as --against MODEL", given.trust)
-    styles = order.styles
+    model = _chosen("model", given.model, names.model, "on the command line", given.trust)
+    against = _chosen("second model", given.against, names.against, "as --against MODEL", given.trust)
+    styles = names.styles
     if styles not in (None, "shipped"):
         styles = _chosen("styles", given.styles, styles, "as --styles FOLDER", given.trust)
-    data = order.data
+    data = names.data
     if given.data is not None:
         data = absolute_name(given.data)
     elif not given.trust and stored_seeds(folder) is None:
         _refuse("data", data, "as --data DATA")
     assert model is not None
     return replace(
-        order,
+        names,
         model=absolute_name(model),
-        weights=_weights(given.weights, order.weights, given.model),
+        weights=_weights(given.weights, names.weights, given.model),
         data=data,
         styles=styles,
         against=None if against is None else absolute_name(against),
-        against_weights=_weights(given.against_weights, order.against_weights, given.against),
-        device=order.device if given.device is None else given.device,
+        against_weights=_weights(given.against_weights, names.against_weights, given.against),
+        device=names.device if given.device is None else given.device,
     )
 
 
-def require_training_data(order: Order, folder: Path, trust: bool) -> None:
+def require_training_data(names: CampaignNames, settings: FuzzSettings, folder: Path, trust: bool) -> None:
     """Refuse to learn again from training data that only the folder names."""
-    missing = order.calibrate is not None and not (folder / "calibration.ncal").is_file()
-    if missing and not trust and order.guidance == "coverage":
+    missing = names.calibrate is not None and not (folder / "calibration.ncal").is_file()
+    if missing and not trust and not settings.random:
         raise CampaignError(
-            f"{folder}: calibration.ncal is missing, and the folder names the training data {order.calibrate}; restore "
+            f"{folder}: calibration.ncal is missing, and the folder names the training data {names.calibrate}; restore "
             "the file from a copy, or pass --trust to use the name in the folder"
         )
 
 
-def require_some_weights(order: Order, stored: Order, origin: str) -> None:
+def require_some_weights(names: CampaignNames, stored: CampaignNames, origin: str) -> None:
     """Refuse random weights where the campaign had trained ones: every fault would seem mended."""
     if origin == "random" and stored.weights is not None:
         raise InputError(
-            f"{order.model} has random weights here and the campaign ran with {stored.weights}; pass --weights FILE: "
+            f"{names.model} has random weights here and the campaign ran with {stored.weights}; pass --weights FILE: "
             "these, or those of another version of the model"
         )
 
 
 def stored_seeds(folder: Path) -> Samples | None:
-    """Give the seeds of a campaign from its folder alone; ``None`` if it does not tell how the model takes them."""
+    """Return the seeds of a campaign from its folder alone; ``None`` if it does not tell how the model takes them."""
     place = CampaignFolder(folder)
     notes = place.config().get("notes", {})
     told = notes.get("preparation")

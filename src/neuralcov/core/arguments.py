@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import importlib
 import math
 from collections.abc import Iterable
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.core.errors import HyperParameterError, InputError
+from neuralcov.core.errors import HyperParameterError, InputError, MissingExtraError
 from neuralcov.core.shapes import Bool
 
 
@@ -96,6 +97,26 @@ def usable_device(device: torch.device | str) -> torch.device:
         first = next(iter(str(error).splitlines()), "")
         raise InputError(f"device {str(device)!r} cannot be used here: {first}") from error
     return chosen
+
+
+def require(module: str, what: str, *, extra: str | None = None) -> Any:
+    """Import a module of an optional package, or say what needs it and how to get it.
+
+    Args:
+        module: the module, such as ``kornia.augmentation``.
+        what: what needs it, in the plural, such as ``attacks``.
+        extra: the extra of neuralcov that brings it; by default the package is installed by itself.
+
+    >>> require("no_such_package.part", "rare things", extra="rare")
+    Traceback (most recent call last):
+    neuralcov.core.errors.MissingExtraError: rare things need no_such_package: pip install 'neuralcov[rare]'
+    """
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        target = package if extra is None else f"'neuralcov[{extra}]'"
+        raise MissingExtraError(f"{what} need {package}: pip install {target}") from error
 
 
 class Glance:

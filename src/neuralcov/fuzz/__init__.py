@@ -27,7 +27,7 @@ from neuralcov.fuzz.mutations import (
     translation,
     typo_table,
 )
-from neuralcov.fuzz.search.seeds import Schedule
+from neuralcov.fuzz.settings import FuzzSettings, Schedule
 from neuralcov.fuzz.validity import PixelRule, WordRule
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Drop",
     "Duplicate",
     "Fault",
+    "FuzzSettings",
     "Fuzzer",
     "Mutation",
     "PixelRule",

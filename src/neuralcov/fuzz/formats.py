@@ -1,4 +1,4 @@
-"""How inputs are stored and how mutations see them: pixels in [0, 1], kept as bytes if they came so; tokens."""
+"""Say how inputs are stored and how mutations see them: pixels in [0, 1], kept as bytes if they came so; tokens."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.errors import InputError
 
 
 class InputFormat(ABC):
-    """Where inputs live."""
+    """Translate between inputs as they are stored and as mutations and ``preprocess`` see them."""
 
     @abstractmethod
     def decode(self, stored: Tensor) -> Tensor:
-        """Stored inputs as mutations and ``preprocess`` see them."""
+        """Return stored inputs as mutations and ``preprocess`` see them."""
 
     @abstractmethod
     def encode(self, inputs: Tensor) -> Tensor:
-        """What is stored of mutated inputs; this is what is judged."""
+        """Return what is stored of mutated inputs; this is what is judged."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """Plain data by which a campaign knows its own."""
+        """Return plain data by which a campaign knows its own."""
 
 
 @dataclass(frozen=True)
 class Pixels(InputFormat):
-    """Images, or any numbers, in [0, 1].
+    """Store images, or any numbers, in [0, 1].
 
     Args:
         levels: the byte that stands for 1.0, of images stored as bytes: mutants are rounded to these levels before
@@ -40,23 +41,24 @@ class Pixels(InputFormat):
 
     levels: int | None
 
+    @override
     def decode(self, stored: Tensor) -> Tensor:
-        """Floats in [0, 1]."""
         return stored if self.levels is None else stored.float() / self.levels
 
+    @override
     def encode(self, inputs: Tensor) -> Tensor:
-        """Cut to [0, 1] and rounded, half to even."""
         inside = inputs.clamp(0, 1)
+        # Rounded half to even.
         return inside if self.levels is None else (inside * self.levels).round().to(torch.uint8)
 
+    @override
     def identity(self) -> dict[str, Any]:
-        """The levels."""
         return {"kind": "pixels", "levels": self.levels}
 
 
 @dataclass(frozen=True)
 class Tokens(InputFormat):
-    """Texts as ``(batch, length)`` whole numbers.
+    """Store texts as ``(batch, length)`` whole numbers.
 
     Args:
         padding: the token behind a text's end.
@@ -66,28 +68,38 @@ class Tokens(InputFormat):
     padding: int = 0
     words: Sequence[str] | None = None
 
+    @override
     def decode(self, stored: Tensor) -> Tensor:
-        """The tokens."""
         return stored
 
+    @override
     def encode(self, inputs: Tensor) -> Tensor:
-        """The tokens."""
         return inputs
 
     def text(self, stored: Tensor) -> str:
-        """One input in words, or in numbers where the words are not known."""
+        """Return one input in words, or in numbers where the words are not known."""
         numbers = [int(token) for token in stored if int(token) != self.padding]
         return " ".join(str(number) if self.words is None else self.words[number] for number in numbers)
 
+    @override
     def identity(self) -> dict[str, Any]:
-        """The padding; words are for showing only."""
+        # Words are for showing only.
         return {"kind": "tokens", "padding": self.padding}
+
+
+def text_lengths(tokens: Tensor, padding: int) -> Tensor:
+    """Return the number of tokens before the padding at each row's end, ``(batch,)``.
+
+    >>> text_lengths(torch.tensor([[5, 0, 7, 0], [0, 0, 0, 0]]), 0).tolist()
+    [3, 0]
+    """
+    return torch.arange(1, tokens.shape[1] + 1, device=tokens.device).mul(tokens != padding).amax(1)
 
 
 def format_of(
     inputs: Tensor, *, levels: int = 255, padding: int = 0, words: Sequence[str] | None = None
 ) -> InputFormat:
-    """Where a user's inputs live: bytes and floats are pixels, other whole numbers of two axes are tokens."""
+    """Return the format of a user's inputs: bytes and floats are pixels, other whole numbers of two axes tokens."""
     if inputs.dtype == torch.uint8:
         if int(inputs.max()) > levels:
             raise InputError(f"inputs hold the byte {int(inputs.max())}: expected at most levels={levels}")

@@ -1,4 +1,4 @@
-"""Randomness as a pure function: of a campaign's seed and a wave, or of one number per input."""
+"""Draw random numbers as a pure function: of a campaign's seed and a wave, or of one number per input."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from torch import Tensor
 from neuralcov.core.digests import STEP, mixed
 
 
-def dice(seed: int, wave: int) -> np.random.Generator:
-    """All random numbers of one wave; the same for the same two numbers, whatever came before.
+def wave_generator(seed: int, wave: int) -> np.random.Generator:
+    """Return the generator of one wave; it gives the same for the same two numbers, whatever came before.
 
-    >>> first, again, other = (float(dice(1, wave).random()) for wave in (7, 7, 8))
+    >>> first, again, other = (float(wave_generator(1, wave).random()) for wave in (7, 7, 8))
     >>> first == again, first == other
     (True, False)
     """
@@ -20,12 +20,12 @@ def dice(seed: int, wave: int) -> np.random.Generator:
 
 
 def choices(chances: np.ndarray, count: int) -> np.ndarray:
-    """From numbers in [0, 1) to whole numbers below ``count``."""
+    """Turn numbers in [0, 1) into whole numbers below ``count``."""
     return np.minimum((chances * count).astype(np.int64), count - 1)
 
 
 def uniform(keys: Tensor, index: int | Tensor) -> Tensor:
-    """Numbers in [0, 1), each a function of its key and ``index``, computed where the keys lie.
+    """Return numbers in [0, 1), each a function of its key and ``index``, computed where the keys lie.
 
     >>> keys = torch.tensor([5, 6, 5])
     >>> first = uniform(keys, 0)
@@ -38,10 +38,10 @@ def uniform(keys: Tensor, index: int | Tensor) -> Tensor:
 
 
 def _wrapped(number: int) -> int:
-    """A number as 64 signed bits hold it."""
+    """Return a number as 64 signed bits hold it."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def seeded(seed: int, device: torch.device) -> torch.Generator:
-    """A generator of PyTorch on a device, for functions that want one."""
+    """Return a generator of PyTorch on a device, for functions that want one."""
     return torch.Generator(device).manual_seed(seed)

@@ -1,12 +1,18 @@
-"""When a campaign ends, and when it shows, saves and reads off coverage."""
+"""Settings of a campaign, declared once: for the class, the campaign's folder and the command; limits and timing."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, TypeVar
+
+import numpy as np
 
 from neuralcov.core.errors import InputError
+
+T = TypeVar("T")
 
 _TICK = 1.0
 # Reading off coverage may take this share of the time; for some criteria it means factorising every layer.
@@ -14,8 +20,180 @@ _READING = 0.02
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """Say how often each seed is chosen.
+
+    Args:
+        kind: ``"uniform"``, or ``"fresh"``, DeepHunter's: the chance of a seed is proportional to
+            ``max(1 − picks/gamma, floor)`` where ``picks`` counts the mutants of it that were kept.
+        gamma: after how many picks a seed has only the floor left.
+        floor: the least weight.
+    """
+
+    kind: str = "uniform"
+    gamma: float = 5.0
+    floor: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("uniform", "fresh"):
+            raise InputError(f"schedule={self.kind!r}: expected 'uniform' or 'fresh'")
+        if self.gamma <= 0 or not 0 < self.floor <= 1:
+            raise InputError(f"gamma={self.gamma}, floor={self.floor}: expected gamma above 0 and a floor in (0, 1]")
+
+    @classmethod
+    def of(cls, schedule: str | Schedule) -> Schedule:
+        """Return the schedule of a name; a schedule as it is."""
+        return schedule if isinstance(schedule, Schedule) else cls(schedule)
+
+    def weights(self, picks: np.ndarray) -> np.ndarray:
+        """Return the weight of each seed.
+
+        >>> Schedule("fresh").weights(np.array([0, 1, 4, 9])).round(2).tolist()
+        [1.0, 0.8, 0.2, 0.01]
+        """
+        if self.kind == "uniform":
+            return np.ones(len(picks))
+        return np.asarray(np.maximum(1 - picks / self.gamma, self.floor))
+
+    def sample(self, picks: np.ndarray, can_be_seed: np.ndarray, chances: np.ndarray) -> np.ndarray:
+        """Draw one seed per chance in [0, 1), of those that can be seeds."""
+        seeds = np.flatnonzero(can_be_seed)
+        if self.kind == "uniform":
+            return np.asarray(seeds[np.minimum((chances * len(seeds)).astype(np.int64), len(seeds) - 1)])
+        upto = np.cumsum(self.weights(picks[seeds]))
+        found = np.searchsorted(upto, chances * upto[-1], side="right")
+        return np.asarray(seeds[np.minimum(found, len(seeds) - 1)])
+
+
+@dataclass(frozen=True)
+class _Rule:
+    """Say which values a setting may have, in words and as a test."""
+
+    words: str
+    holds: Callable[[Any], bool]
+
+
+def _whole(value: Any, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# Files hold tries in 16 bits.
+_MOST_TRIES = int(np.iinfo(np.int16).max)
+
+_COUNT = _Rule("a whole number of at least 1", lambda value: _whole(value, 1))
+_TRIES = _Rule(f"a whole number from 1 to {_MOST_TRIES}", lambda value: _whole(value, 1, _MOST_TRIES))
+_SEED = _Rule("a whole number from 0 to 2**63 - 1", lambda value: _whole(value, 0, 2**63 - 1))
+_AT_LEAST_0 = _Rule("a number of at least 0", lambda value: _number(value) and value >= 0)
+_SHARE = _Rule("a share from 0 to 1", lambda value: _number(value) and 0 <= value <= 1)
+_TIME = _Rule("a number above 0, or None", lambda value: value is None or (_number(value) and value > 0))
+_PICTURES = _Rule("a whole number of at least 0, or None for all", lambda value: value is None or _whole(value, 0))
+_GUIDANCE = _Rule("'coverage' or 'random'", lambda value: value in ("coverage", "random"))
+_SCHEDULE = _Rule("'uniform', 'fresh' or a Schedule", lambda value: isinstance(value, (str, Schedule)))
+
+
+def _setting(default: T, rule: _Rule, help: str, *, may_change: bool = False, option: Any = None) -> T:
+    """Declare a setting.
+
+    Args:
+        default: its value where nobody says otherwise.
+        rule: the values it may have.
+        help: what it is, as the command's ``--help`` says it.
+        may_change: whether a campaign may go on with another value.
+        option: the type of the command's option, where that is not the field's.
+    """
+    metadata = {"rule": rule, "help": help, "may_change": may_change, "option": option}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class FuzzSettings:
+    """Say how a campaign searches. Fields are arguments of ``Fuzzer`` and options of ``neuralcov fuzz run`` too.
+
+    A campaign's folder keeps them; it goes on only with the same ones, but for ``checkpoint`` and ``pictures``.
+
+    >>> FuzzSettings(wave=0)
+    Traceback (most recent call last):
+    neuralcov.core.errors.InputError: wave=0: expected a whole number of at least 1
+    """
+
+    guidance: str = _setting("coverage", _GUIDANCE, "coverage, or random: the baseline that checks nothing.")
+    wave: int = _setting(
+        256,
+        _COUNT,
+        "Parents that advance together; 64 to 256 suit a CPU, 1,000 to 4,000 a GPU; 1 is the plain algorithm.",
+    )
+    tries: int = _setting(50, _TRIES, "Mutants of a parent before it is given up.")
+    rounds: int = _setting(8, _COUNT, "Of these, mutants within one wave, while none is acceptable.")
+    batch: int = _setting(1000, _COUNT, "The most inputs per forward pass; seeds are observed in such batches too.")
+    seed: int = _setting(0, _SEED, "Seed of all random choices.")
+    min_gain: float = _setting(0.0, _AT_LEAST_0, "What the gain of some criterion must exceed.")
+    schedule: str | Schedule = _setting(  # noqa: RUF009 - a field, not a Schedule
+        "uniform", _SCHEDULE, "uniform, or fresh: rather seeds that have brought little.", option=str
+    )
+    alpha: float = _setting(0.2, _SHARE, "Acceptable if fewer positions (of texts: words) changed than this share,")
+    beta: float = _setting(0.4, _SHARE, "or if no position changed by this share of the range.")
+    time_limit: float | None = _setting(None, _TIME, "Seconds the model may take for a batch.")
+    checkpoint: float = _setting(60.0, _AT_LEAST_0, "Seconds between saves of the coverage state.", may_change=True)
+    pictures: int | None = _setting(
+        20, _PICTURES, "Faults of a group that get pictures; export gives all.", may_change=True
+    )
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if isinstance(value, np.generic):
+                value = value.item()  # files hold plain numbers
+            if not entry.metadata["rule"].holds(value):
+                raise InputError(f"{entry.name}={value!r}: expected {entry.metadata['rule'].words}")
+            object.__setattr__(self, entry.name, value)
+        object.__setattr__(self, "schedule", Schedule.of(self.schedule))
+
+    @property
+    def random(self) -> bool:
+        """Whether this is the baseline, which accepts whatever the model gives numbers for."""
+        return self.guidance == "random"
+
+    def changed(self, **changes: Any) -> FuzzSettings:
+        """Return the settings with some of them changed.
+
+        >>> FuzzSettings(wave=8).changed(tries=5).wave
+        8
+        """
+        names = [entry.name for entry in fields(self)]
+        for name in changes:
+            if name not in names:
+                raise TypeError(f"there is no argument or setting {name!r}; settings are {', '.join(names)}")
+        return replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> FuzzSettings:
+        """Return the settings that a folder keeps; those it lacks have their defaults."""
+        known = dict(stored)
+        if isinstance(known.get("schedule"), Mapping):
+            known["schedule"] = Schedule(**known["schedule"])
+        return cls().changed(**known)
+
+    def first_difference(self, stored: Mapping[str, Any]) -> str | None:
+        """Return the first setting that a folder keeps with another value and that may not change."""
+        mine = self.to_json()
+        for entry in fields(self):
+            name = entry.name
+            if not entry.metadata["may_change"] and name in stored and stored[name] != mine[name]:
+                return name
+        return None
+
+
+@dataclass(frozen=True)
 class Limits:
-    """When to stop, counted from the start of the campaign; whichever comes first."""
+    """Say when to stop, counted from the start of the campaign; whichever comes first."""
 
     iterations: int | None = None
     seconds: float | None = None
@@ -25,15 +203,20 @@ class Limits:
         if self.iterations is None and self.seconds is None and self.faults is None:
             raise InputError("no limit: give iterations=, seconds= or faults=")
         for name, value in asdict(self).items():
-            kinds = (int, float) if name == "seconds" else int
-            if value is not None and not (isinstance(value, kinds) and not isinstance(value, bool) and value >= 0):
-                raise InputError(
-                    f"{name}={value!r}: expected a {'' if name == 'seconds' else 'whole '}number of at least 0"
-                )
+            if value is None:
+                continue
+            if name == "seconds" and not (_number(value) and value >= 0):
+                raise InputError(f"{name}={value!r}: expected a number of at least 0")
+            if name != "seconds" and not _whole(value, 0):
+                raise InputError(f"{name}={value!r}: expected a whole number of at least 0")
 
 
 class Timer:
-    """When to show how things stand, when to save, and how often to read off coverage."""
+    """Tell when to show progress, when to save, and how often to read off coverage.
+
+    Args:
+        checkpoint: seconds between saves.
+    """
 
     def __init__(self, checkpoint: float) -> None:
         now = time.monotonic()
@@ -43,25 +226,24 @@ class Timer:
         self._read_again = now
 
     def time_to_show(self) -> bool:
-        """Every second."""
-        return self._due("_shown", _TICK)
+        """Return whether a second has passed since progress was shown."""
+        now = time.monotonic()
+        due = now - self._shown >= _TICK
+        self._shown = now if due else self._shown
+        return due
 
     def time_to_save(self) -> bool:
-        """Every so many seconds as the user said."""
-        return self._due("_saved", self._checkpoint)
+        """Return whether ``checkpoint`` seconds have passed since the last save."""
+        now = time.monotonic()
+        due = now - self._saved >= self._checkpoint
+        self._saved = now if due else self._saved
+        return due
 
     def values(self, read: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """Coverage, read off so seldom that reading takes a small share of the time."""
+        """Return coverage, read so seldom that reading takes a small share of the time."""
         started = time.monotonic()
         if self._known is None or started >= self._read_again:
             self._known = read()
             took = time.monotonic() - started
             self._read_again = time.monotonic() + took / _READING
         return self._known
-
-    def _due(self, what: str, period: float) -> bool:
-        now = time.monotonic()
-        if now - getattr(self, what) < period:
-            return False
-        setattr(self, what, now)
-        return True

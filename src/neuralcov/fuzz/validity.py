@@ -1,4 +1,4 @@
-"""Which mutants are still what their origin was: few positions changed, or all of them little."""
+"""Decide which mutants are still what their origin was: few positions changed, or all of them little."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from torch import Tensor
 
 from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Bool
-from neuralcov.fuzz.formats import InputFormat, Pixels
+from neuralcov.fuzz.formats import InputFormat, Pixels, text_lengths
 
-# (mutants, references) as they are stored → which are valid, (batch,).
+# (mutants, comparison inputs) as they are stored → which mutants are acceptable, (batch,).
 Validity = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class PixelRule:
-    """DeepHunter's rule: fewer than α of the positions changed, or no change as large as β of the range.
+    """Accept a mutant if fewer than α of the positions changed, or none by β of the range: DeepHunter's rule.
 
     A position has changed when any of its channels differs. Both limits are exclusive.
 
@@ -41,10 +41,10 @@ class PixelRule:
             if not 0 <= getattr(self, name) <= 1:
                 raise InputError(f"{name}={getattr(self, name)}: expected a share from 0 to 1")
 
-    def __call__(self, mutants: Tensor, references: Tensor) -> Bool[Tensor, "batch"]:
-        """Which mutants are valid."""
+    def __call__(self, mutants: Tensor, comparisons: Tensor) -> Bool[Tensor, "batch"]:
+        """Return which mutants are acceptable."""
         # Bytes are subtracted as bytes: the larger minus the smaller never wraps.
-        change = torch.maximum(mutants, references) - torch.minimum(mutants, references)
+        change = torch.maximum(mutants, comparisons) - torch.minimum(mutants, comparisons)
         if change.dim() > 2:
             change = change.amax(1)
         change = change.flatten(1)
@@ -52,13 +52,13 @@ class PixelRule:
         return ((change > 0).sum(1) < _lowest_at(self.alpha, change.shape[1])) | (change.amax(1) < little)
 
     def identity(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"rule": "pixels", "alpha": self.alpha, "beta": self.beta}
 
 
 @dataclass(frozen=True)
 class WordRule:
-    """For text: the edit distance in words is below α of the length of the origin.
+    """Accept a text if the edit distance in words is below α of the length of the origin.
 
     The distance counts insertions, deletions and substitutions (Levenshtein), so that a dropped word costs 1
     although every word behind it moves.
@@ -71,24 +71,28 @@ class WordRule:
         if not 0 <= self.alpha <= 1:
             raise InputError(f"alpha={self.alpha}: expected a share from 0 to 1")
 
-    def __call__(self, mutants: Tensor, references: Tensor) -> Bool[Tensor, "batch"]:
-        """Which mutants are valid."""
-        length = (references != self.padding).sum(1)
-        limits = [_lowest_at(self.alpha, words) for words in range(references.shape[1] + 1)]
-        return edit_distance(mutants, references, self.padding) < torch.tensor(limits, device=length.device)[length]
+    def __call__(self, mutants: Tensor, comparisons: Tensor) -> Bool[Tensor, "batch"]:
+        """Return which mutants are acceptable."""
+        length = (comparisons != self.padding).sum(1)
+        limits = [_lowest_at(self.alpha, words) for words in range(comparisons.shape[1] + 1)]
+        return edit_distance(mutants, comparisons, self.padding) < torch.tensor(limits, device=length.device)[length]
 
     def identity(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return {"rule": "words", "alpha": self.alpha}
 
 
 def edit_distance(texts: Tensor, others: Tensor, padding: int = 0) -> Tensor:
-    """Levenshtein distance of rows of tokens, ``(batch,)``, padding at their ends left out.
+    """Return the Levenshtein distance of rows of tokens, ``(batch,)``, padding at their ends left out.
+
+    Row i of the usual table is made of row i − 1 for all texts at once. The insertions within a row, which come one
+    after the other, are a running minimum: from column k to column j they cost j − k, so that the cheapest way into j
+    is j plus the least of ``cost(k) − k`` over k ≤ j.
 
     >>> edit_distance(torch.tensor([[5, 6, 7, 0], [5, 0, 0, 0]]), torch.tensor([[5, 7, 8, 0], [5, 6, 0, 0]])).tolist()
     [2, 1]
     """
-    lengths, targets = (_lengths(rows, padding) for rows in (texts, others))
+    lengths, targets = (text_lengths(rows, padding) for rows in (texts, others))
     columns = torch.arange(others.shape[1] + 1, device=texts.device)
     row = columns.expand(len(texts), -1)
     distance = row.gather(1, targets[:, None])[:, 0]
@@ -96,22 +100,21 @@ def edit_distance(texts: Tensor, others: Tensor, padding: int = 0) -> Tensor:
         differs = (texts[:, place, None] != others).long()
         best = torch.minimum(row[:, 1:] + 1, row[:, :-1] + differs)
         best = torch.cat([row[:, :1] + 1, best], 1)
-        # An insertion costs 1 a column: the cheapest way in from any column before is a running minimum.
         row = (best - columns).cummin(1).values + columns
         distance = torch.where(lengths == place + 1, row.gather(1, targets[:, None])[:, 0], distance)
     return distance
 
 
-def usual_rule(space: InputFormat, alpha: float, beta: float) -> PixelRule | WordRule:
-    """The rule for a kind of inputs."""
-    if isinstance(space, Pixels):
-        return PixelRule(alpha, beta, range=space.levels or 1)
-    return WordRule(alpha, getattr(space, "padding", 0))
+def usual_rule(input_format: InputFormat, alpha: float, beta: float) -> PixelRule | WordRule:
+    """Return the rule for inputs of a format."""
+    if isinstance(input_format, Pixels):
+        return PixelRule(alpha, beta, range=input_format.levels or 1)
+    return WordRule(alpha, getattr(input_format, "padding", 0))
 
 
 @cache
 def _lowest_at(share: float, whole: float) -> int:
-    """The lowest count that is no longer below a share of a whole, the share taken as it is written.
+    """Return the lowest count that is no longer below a share of a whole, the share taken as it is written.
 
     A product of floats would not do: 0.07 of 100 comes out above 7.
 
@@ -119,7 +122,3 @@ def _lowest_at(share: float, whole: float) -> int:
     (7, 3, 102)
     """
     return math.ceil(Fraction(str(share)) * Fraction(str(whole)))
-
-
-def _lengths(rows: Tensor, padding: int) -> Tensor:
-    return torch.arange(1, rows.shape[1] + 1, device=rows.device).mul(rows != padding).amax(1)

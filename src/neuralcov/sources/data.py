@@ -1,4 +1,4 @@
-"""Data named on the command line, as a loader of batches."""
+"""Read data named on the command line, as a loader of batches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from neuralcov.core.arguments import require
 from neuralcov.core.errors import InputError, NeuralcovError
 from neuralcov.sources.folders import image_folder
 from neuralcov.sources.names import Source, imported, offered, split_call
@@ -18,7 +19,7 @@ _FORMS = "zoo:NAME, folder:PATH, npz:PATH, hf:PATH or package.module:factory"
 
 @dataclass(frozen=True, eq=False)
 class NamedData:
-    """A loader, the name it goes by, and what a person should know of how it was read."""
+    """Hold a loader, the name it goes by, and what a person should know of how it was read."""
 
     name: str
     loader: Iterable[Any]
@@ -34,7 +35,7 @@ def load_data(
     std: tuple[float, ...] = (),
     padding: int | None = 0,
 ) -> NamedData:
-    """The data that ``text`` names.
+    """Read the data that ``text`` names.
 
     Args:
         text: one of the forms above.
@@ -77,7 +78,7 @@ def _load(text: str, batch_size: int, split: str, padding: int | None) -> NamedD
 
 
 def _made(text: str, module: str, call: str) -> Iterable[Any]:
-    """A loader of the user's own; what goes wrong in their code becomes one sentence."""
+    """Call a factory of the user's own; what goes wrong in their code becomes one sentence."""
     name, arguments = split_call(call)
     try:
         factory = imported(module, name, "data")
@@ -96,7 +97,7 @@ def _made(text: str, module: str, call: str) -> Iterable[Any]:
 
 @dataclass(frozen=True, eq=False)
 class OwnLoader:
-    """A loader of the user's own, whose errors are told from ours."""
+    """Serve a loader of the user's own, whose errors are told from ours."""
 
     name: str
     batches: Iterable[Any]
@@ -117,7 +118,7 @@ class OwnLoader:
 
 @dataclass(frozen=True, eq=False)
 class SizedOwnLoader(OwnLoader):
-    """One that knows its number of batches."""
+    """Serve one that knows its number of batches."""
 
     count: int
 
@@ -142,10 +143,7 @@ def _from_source(source: Source, text: str, split: str) -> Samples:
 
 
 def _from_hub_folder(path: str, batch_size: int) -> Iterable[Any]:
-    try:
-        import datasets
-    except ImportError as error:
-        raise InputError("data of Hugging Face needs its library: pip install datasets") from error
+    datasets = require("datasets", "data sets of Hugging Face")
     try:
         found = datasets.load_from_disk(path).with_format("torch")
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Image folders: one subfolder per class, as most people keep them."""
+"""Read image folders: one subfolder per class, as most people keep them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from neuralcov.sources.samples import Samples
 if TYPE_CHECKING:
     from PIL import Image
 
-_IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm"}
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm"}
 _HIGHEST = 65_535
 
 
 def image_folder(folder: Path) -> Samples:
-    """All images below ``folder``, whose subfolders are the classes in alphabetical order.
+    """Read all images below ``folder``, whose subfolders are the classes in alphabetical order.
 
     Images must be of one size; grey ones are read as RGB, and those of 16 bits scaled to 8.
     """
@@ -30,7 +30,7 @@ def image_folder(folder: Path) -> Samples:
     labels: list[int] = []
     for label, name in enumerate(classes):
         for path in sorted((folder / name).rglob("*")):
-            if path.suffix.lower() in _IMAGES:
+            if path.suffix.lower() in IMAGE_SUFFIXES:
                 images.append(_read(path, images[0].shape if images else None))
                 labels.append(label)
     if not images:
@@ -56,7 +56,7 @@ def _read(path: Path, expected: torch.Size | None) -> torch.Tensor:
 
 
 def _bytes(path: Path, image: Image.Image) -> np.ndarray:
-    """``(height, width, 3)`` bytes; grey images of 16 bits are scaled, where PIL would cut them off at 255."""
+    """Return ``(height, width, 3)`` bytes; grey images of 16 bits are scaled, where PIL would cut them off at 255."""
     if image.mode == "F":
         raise InputError(f"{path}: pixels of mode F, expected 8 or 16 bits; save it with 8")
     if not image.mode.startswith("I"):

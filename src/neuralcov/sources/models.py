@@ -1,8 +1,7 @@
-"""Models named on the command line, and their weights."""
+"""Build models named on the command line, and load their weights."""
 
 from __future__ import annotations
 
-import importlib
 import traceback
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from neuralcov.core.arguments import usable_device
+from neuralcov.core.arguments import require, usable_device
 from neuralcov.core.errors import InputError, NeuralcovError
 from neuralcov.sources.names import imported, offered, split_call
 from neuralcov.tap.inputs import call
@@ -24,7 +23,7 @@ _PUBLISHED = ("inception", "adain")
 
 
 def load_model(text: str, weights: Path | None = None, device: str = "cpu") -> nn.Module:
-    """The model that ``text`` names, in eval mode, with weights loaded if given."""
+    """Build the model that ``text`` names, in eval mode, with weights loaded if given."""
     source, colon, rest = text.partition(":")
     if not colon:
         raise InputError(f"model {text!r}: expected {_FORMS}")
@@ -66,7 +65,7 @@ def weights_of(text: str, model: nn.Module, weights: Path | None) -> tuple[str, 
 
 
 def raised_by_model(error: BaseException) -> bool:
-    """Whether an error came out of the user's model while it ran."""
+    """Return whether an error came out of the user's model while it ran."""
     frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
     return call.__code__ in frames and not isinstance(error, torch.OutOfMemoryError)
 
@@ -82,7 +81,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a weights file, half precision widened to float32."""
+    """Return the tensors of a weights file, half precision widened to float32."""
     if not path.is_file():
         raise InputError(f"{path}: there is no such weights file")
     state: Any
@@ -113,18 +112,11 @@ def _build(source: str, name: str, arguments: dict[str, Any]) -> Any:
     if found is not None:
         return found.model(name, **arguments)
     if source == "torchvision":
-        return _optional("torchvision.models", "torchvision").get_model(name, weights=None, **arguments)
+        return require("torchvision.models", "models of torchvision").get_model(name, weights=None, **arguments)
     if source == "timm":
-        return _optional("timm", "timm").create_model(name, pretrained=False, **arguments)
+        return require("timm", "models of timm").create_model(name, pretrained=False, **arguments)
     if source == "hf":
-        automatic = _optional("transformers", "transformers").AutoModelForSequenceClassification
+        automatic = require("transformers", "models of Hugging Face").AutoModelForSequenceClassification
         return automatic.from_pretrained(name, **arguments)
     factory = imported(source, name, "model")
     return factory(**arguments) if callable(factory) and not isinstance(factory, nn.Module) else factory
-
-
-def _optional(module: str, package: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(f"models of {package} need it installed: pip install {package}") from error

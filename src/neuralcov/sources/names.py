@@ -1,4 +1,4 @@
-"""Things named on the command line: ``package.module:factory``, with arguments in brackets if need be."""
+"""Find what a command line names: ``package.module:factory``, with arguments in brackets if need be."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neuralcov.sources.samples import Samples
 
 
 def split_call(text: str) -> tuple[str, dict[str, Any]]:
-    """The name and keyword arguments of ``name`` or ``name(argument=value, …)``.
+    """Return the name and keyword arguments of ``name`` or ``name(argument=value, …)``.
 
     >>> split_call("resnet50(num_classes=100)")
     ('resnet50', {'num_classes': 100})
@@ -35,7 +35,7 @@ def split_call(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def imported(module: str, attribute: str, what: str) -> Any:
-    """``module.attribute``, found from the current folder too."""
+    """Import ``module.attribute``, from the current folder too."""
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -58,7 +58,7 @@ _PACKAGES = {"zoo": "neuralcov-lab"}
 
 
 class Source(Protocol):
-    """Models and data of one prefix. A package offers one under the entry point group ``neuralcov.sources``."""
+    """Offer models and data of one prefix, by a class under the entry point group ``neuralcov.sources``."""
 
     def model(self, name: str, **arguments: Any) -> nn.Module:
         """Build a model."""

@@ -1,4 +1,4 @@
-"""Suites in ``.npz`` files: pictures as bytes, numbers, or texts as tokens with what is padding in them."""
+"""Read suites in ``.npz`` files: pictures as bytes, numbers, or texts as tokens with what is padding in them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MASK = "attention_mask"
 
 
 class PaddedBatch(tuple[Any, ...]):
-    """One batch of a loader, ``(inputs,)`` or ``(inputs, labels)``, that knows how long each input is."""
+    """Hold one batch of a loader, ``(inputs,)`` or ``(inputs, labels)``, and how long each input is."""
 
     lengths: Tensor | None = None
 
@@ -35,7 +35,7 @@ class PaddedBatch(tuple[Any, ...]):
 
 @dataclass(frozen=True, eq=False)
 class NpzSuite:
-    """What an ``.npz`` file holds: a loader, and what was taken for padding, in a sentence."""
+    """Hold what an ``.npz`` file gives: a loader, and a sentence on what was taken for padding."""
 
     loader: Iterable[Any]
     note: str | None = None
@@ -104,7 +104,7 @@ def _labels(path: Path, labels: np.ndarray | None, count: int) -> Tensor | None:
 
 
 def _pictures(path: Path, inputs: np.ndarray, labels: Tensor | None, batch_size: int) -> Iterable[Any]:
-    """Images as bytes, which become pixels in [0, 1] as those of folders do."""
+    """Return images as bytes, which become pixels in [0, 1] as those of folders do."""
     known = torch.zeros(len(inputs), dtype=torch.int64) if labels is None else labels
     classes = tuple(str(number) for number in range(int(known.max()) + 1 if len(known) else 0))
     batches = Samples(str(path), torch.from_numpy(inputs), known, classes).batches(batch_size)
@@ -173,7 +173,7 @@ def _lengths_of_mask(path: Path, mask: np.ndarray, count: int, steps: int) -> Te
 
 
 def _named(path: Path, arrays: dict[str, np.ndarray], name: str, tensor: Tensor) -> dict[str, Tensor]:
-    """Inputs that go to the model by name, as collators of Hugging Face give them."""
+    """Return inputs that go to the model by name, as collators of Hugging Face give them."""
     found = {name: tensor}
     for other, array in arrays.items():
         if other in (name, "lengths", *_LABELS):

@@ -1,4 +1,4 @@
-"""A split of a data set held whole as tensors, served in batches by slicing."""
+"""Hold a split of a data set whole as tensors, and serve it in batches by slicing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from neuralcov.core.shapes import Int, Shaped
 
 @dataclass(frozen=True, eq=False)
 class Samples:
-    """Inputs and labels of one split.
+    """Hold inputs and labels of one split.
 
     Args:
         name: what it is, for messages and reports.
@@ -43,31 +43,31 @@ class Samples:
         return self.inputs.shape[0]
 
     def to(self, device: torch.device | str) -> Samples:
-        """The same samples on another device."""
+        """Return the same samples on another device."""
         lengths = None if self.lengths is None else self.lengths.to(device)
         return replace(self, inputs=self.inputs.to(device), labels=self.labels.to(device), lengths=lengths)
 
     def take(self, rows: slice | Tensor, name: str | None = None) -> Samples:
-        """Some of the samples."""
+        """Return some of the samples."""
         lengths = None if self.lengths is None else self.lengths[rows]
         return replace(
             self, name=name or self.name, inputs=self.inputs[rows], labels=self.labels[rows], lengths=lengths
         )
 
     def sha256(self) -> str:
-        """Of the inputs and labels, in hexadecimal digits: the same wherever the samples lie."""
+        """Return the SHA-256 of inputs and labels, in hexadecimal digits: the same wherever the samples lie."""
         digest = hashlib.sha256(f"{self.inputs.dtype} {tuple(self.inputs.shape)}".encode())
         for tensor in (self.inputs, self.labels):
             digest.update(tensor.cpu().contiguous().numpy().data)
         return digest.hexdigest()
 
     def pixels(self, rows: slice | Tensor = slice(None)) -> Tensor:
-        """Images as floats in [0, 1]; inputs of any other kind as they are."""
+        """Return images as floats in [0, 1]; inputs of any other sort as they are."""
         chosen = self.inputs[rows]
         return chosen.float() / self.levels if chosen.dtype == torch.uint8 else chosen
 
     def prepare(self, pixels: Tensor) -> Tensor:
-        """From pixels in [0, 1] to what the model takes."""
+        """Turn pixels in [0, 1] into what the model takes."""
         if not self.mean:
             return pixels
         shape = (1, len(self.mean), 1, 1)
@@ -76,11 +76,11 @@ class Samples:
         return (pixels - mean) / std
 
     def batches(self, size: int = 100) -> Batches:
-        """The samples in order, ready for the model, as ``(inputs, labels)``."""
+        """Serve the samples in order, ready for the model, as ``(inputs, labels)``."""
         return Batches(self, size)
 
     def named_batches(self, size: int = 100) -> NamedBatches:
-        """Sequences in order as keyword inputs ``tokens`` and ``lengths``, with ``labels``.
+        """Serve sequences in order as keyword inputs ``tokens`` and ``lengths``, with ``labels``.
 
         A coverage told the lengths leaves out the steps that are padding.
         """
@@ -89,7 +89,7 @@ class Samples:
 
 @dataclass(frozen=True, eq=False)
 class Batches:
-    """A loader: iterate over it as often as you like."""
+    """Load batches of samples; iterate over it as often as you like."""
 
     samples: Samples
     size: int
@@ -104,7 +104,7 @@ class Batches:
 
 @dataclass(frozen=True, eq=False)
 class NamedBatches:
-    """A loader of mappings, for sequences: iterate over it as often as you like."""
+    """Load batches of sequences as mappings; iterate over it as often as you like."""
 
     samples: Samples
     size: int

@@ -1,4 +1,4 @@
-"""Data named on the command line, whole and in pixel space, for commands that change inputs."""
+"""Read data named on the command line whole and in pixel space, for commands that change inputs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from neuralcov.tap import unpack_batch
 def load_samples(
     text: str, *, mean: tuple[float, ...] = (), std: tuple[float, ...] = (), split: str = "test"
 ) -> Samples:
-    """Inputs with their labels: images as bytes or floats in [0, 1], or tokens.
+    """Read inputs with their labels: images as bytes or floats in [0, 1], or tokens.
 
     Args:
         text: as for :func:`neuralcov.sources.data.load_data`.
@@ -36,7 +36,7 @@ def load_samples(
 
 
 def choose(samples: Samples, count: int | None, seed: int) -> Samples:
-    """So many of the samples, drawn at random; all where there are fewer."""
+    """Return so many of the samples, drawn at random; all where there are fewer."""
     if count is None or count >= len(samples):
         return samples
     rows = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))[:count]
@@ -44,7 +44,7 @@ def choose(samples: Samples, count: int | None, seed: int) -> Samples:
 
 
 def parse_channels(text: str | None) -> tuple[float, ...]:
-    """Numbers separated by commas.
+    """Read numbers separated by commas.
 
     >>> parse_channels("0.5,0.4,0.3")
     (0.5, 0.4, 0.3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from neuralcov.core.errors import InputError
+from neuralcov.core.trees import tensors
 from neuralcov.tap.signatures import Form, form_of
 
 Inputs: TypeAlias = "Tensor | PackedSequence | tuple[Any, ...] | Mapping[str, Any]"
@@ -309,17 +310,7 @@ def padding_of(inputs: Any, lengths: Any, size: int, batch_axis: int = 0) -> Pad
 
 def _other_axes(inputs: Any, size: int, batch_axis: int) -> list[int]:
     """Return lengths of the axes besides the batch, of the first input that has any."""
-    for part in () if isinstance(inputs, PackedSequence) else _tensors(inputs):
+    for part in () if isinstance(inputs, PackedSequence) else tensors(inputs):
         if part.dim() > 1 and part.shape[batch_axis] == size:
             return [length for axis, length in enumerate(part.shape) if axis != batch_axis % part.dim()]
     return []
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        yield from _tensors(tuple(value.values()))
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _tensors(part)

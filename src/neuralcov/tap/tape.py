@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from neuralcov.core.trees import tensors
 from neuralcov.tap.layers import named_layers
 
 # What may be folded into a layer: outputs are multiplied by a scale and shifted, feature by feature.
@@ -112,7 +113,7 @@ class Tape(TorchFunctionMode):
     ) -> Any:
         """Run ``func``, and keep the step if it works on something that is on the tape."""
         kwargs = kwargs or {}
-        given = list(_tensors((args, kwargs)))
+        given = list(tensors((args, kwargs)))
         if self._paused or not any(tensor in self._spots for tensor in given):
             return func(*args, **kwargs)
         name, overwrites = _plain_name(func, args, kwargs)
@@ -212,18 +213,8 @@ def swap(tree: Any, kind: type | tuple[type, ...], change: Callable[[Any], Any])
     return tree
 
 
-def _tensors(tree: Any) -> Iterator[Tensor]:
-    if isinstance(tree, Tensor):
-        yield tree
-    elif isinstance(tree, (tuple, list)):
-        for part in tree:
-            yield from _tensors(part)
-    elif isinstance(tree, Mapping):
-        yield from _tensors(tuple(tree.values()))
-
-
 def _floats(tree: Any) -> list[Tensor]:
-    return [tensor for tensor in _tensors(tree) if tensor.is_floating_point()]
+    return [tensor for tensor in tensors(tree) if tensor.is_floating_point()]
 
 
 def _plain_name(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, bool]:

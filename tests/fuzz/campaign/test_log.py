@@ -4,30 +4,39 @@ import dataclasses
 
 import numpy as np
 import pytest
+from safetensors.numpy import load
 
 from neuralcov.core.errors import CampaignError
-from neuralcov.fuzz.campaign.log import KEPT, NOT_FINITE, Log, WaveRecord
+from neuralcov.fuzz.campaign.log import CANDIDATE, KEPT, NOT_FINITE, Log, WaveRecord
 
 
 def some_record(wave=3, kept=2):
     rows = 4
     rng = np.random.default_rng(wave)
-    columns = {
-        name: rng.integers(0, 5, rows)
-        for name in ("slot", "seed", "tries", "mutation", "setting", "place", "size", "prediction")
-    }
+    candidates = np.zeros(rows, CANDIDATE)
+    for name in ("lane", "parent", "tries", "mutation", "setting", "row", "batch_size", "prediction"):
+        candidates[name] = rng.integers(0, 5, rows)
+    candidates["fresh"] = [True, False, True, False]
+    candidates["verdict"] = np.where(np.arange(rows) < kept, KEPT, 1)
+    candidates["fault_types"] = [0, 1, 4, 0]
     return WaveRecord(
         wave=wave,
-        fresh=np.array([True, False, True, False]),
-        verdict=np.where(np.arange(rows) < kept, KEPT, 1).astype(np.uint8),
-        kinds=np.array([0, 1, 4, 0], dtype=np.int32),
+        candidates=candidates,
         inputs=rng.integers(0, 256, (3, 1, 2, 2), dtype=np.uint8),
-        references=rng.integers(0, 256, (1, 1, 2, 2), dtype=np.uint8),
+        comparisons=rng.integers(0, 256, (1, 1, 2, 2), dtype=np.uint8),
         messages={2: "ValueError: no"},
         limit=None,
         seconds=1.25,
-        **columns,
     )
+
+
+def test_files_keep_the_first_names_and_types_of_columns():
+    arrays = {name: str(array.dtype) for name, array in load(some_record().to_bytes()).items()}
+    assert arrays == {
+        "slot": "int32", "seed": "int32", "fresh": "uint8", "tries": "int16", "mutation": "int16", "setting": "int64",
+        "place": "int32", "size": "int32", "verdict": "uint8", "prediction": "int64", "kinds": "int32",
+        "inputs": "uint8", "references": "uint8",
+    }  # fmt: skip
 
 
 def test_a_record_comes_back():
@@ -45,9 +54,10 @@ def test_a_record_comes_back():
 
 def test_a_class_told_of_nan_is_none():
     """As logs of earlier versions have it."""
-    record = dataclasses.replace(some_record(), kinds=np.array([0, 1 << NOT_FINITE, 0, 0], dtype=np.int32))
-    record.prediction[:] = 3
-    assert WaveRecord.from_bytes(record.to_bytes()).prediction.tolist() == [3, -1, 3, 3]
+    record = some_record()
+    record.candidates["fault_types"] = [0, 1 << NOT_FINITE, 0, 0]
+    record.candidates["prediction"] = 3
+    assert WaveRecord.from_bytes(record.to_bytes()).candidates["prediction"].tolist() == [3, -1, 3, 3]
 
 
 def test_every_cut_leaves_the_packs_before_it(tmp_path):

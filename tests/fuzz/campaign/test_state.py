@@ -52,7 +52,7 @@ def test_of_every_kept_mutant(names, seed, wave, alpha, beta, guidance, as_float
         tries=4, alpha=alpha, beta=beta,
     )  # fmt: skip
     campaign = fuzzer.run(iterations=25)
-    corpus = fuzzer._engine.book.corpus
+    corpus = fuzzer.search.state.corpus
     kept = np.arange(corpus.roots, len(corpus))
     lineages = [corpus.steps(int(entry)) for entry in kept]
     for entry, steps in zip(kept, lineages, strict=True):
@@ -62,9 +62,9 @@ def test_of_every_kept_mutant(names, seed, wave, alpha, beta, guidance, as_float
     if not len(kept):
         return
     roots = corpus.inputs(corpus.entries["root"][kept].astype(np.int64))
-    rebuilt, references = follow(roots, lineages, mutations, fuzzer.space)
+    rebuilt, references = follow(roots, lineages, mutations, fuzzer.input_format)
     assert torch.equal(rebuilt, campaign.inputs)
-    assert torch.equal(references, corpus.references(kept))
+    assert torch.equal(references, corpus.comparisons(kept))
     if guidance == "coverage":
         rule = PixelRule(alpha, beta, range=1 if as_floats else 255)
         assert rule(campaign.inputs, references).all()
@@ -79,14 +79,14 @@ def test_what_is_compared_is_the_moved_root():
     campaign = fuzzer.run(iterations=40)
     # Every seed is turned once, which is new; doing nothing is not, and a second turn is not allowed.
     assert campaign.outputs == 6
-    assert fuzzer._engine.book.corpus.entries["moved"][6:].all()
+    assert fuzzer.search.state.corpus.entries["moved"][6:].all()
 
 
 def test_moved_seeds_rest_where_every_mutation_moves():
     coverage = nc.Coverage(small_net(), [nc.CC(1e-6)])
     fuzzer = nc.Fuzzer(coverage, SEEDS, mutations=[Rotation([30, 60])], wave=4, tries=5)
     fuzzer.run(iterations=20)
-    entries = fuzzer._engine.book.corpus.entries
+    entries = fuzzer.search.state.corpus.entries
     assert (entries["parent"][6:] < 6).all()
 
 
@@ -99,15 +99,19 @@ def test_the_usual_mutations_grow_with_the_picture():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"wave": 0}, "wave=0: expected at least 1"),
-        ({"tries": 40_000}, "tries=40000: expected at most 32767"),
-        ({"seed": -1}, r"seed=-1: expected a number from 0 to 2\*\*63 - 1"),
+        ({"wave": 0}, "wave=0: expected a whole number of at least 1"),
+        ({"tries": 40_000}, "tries=40000: expected a whole number from 1 to 32767"),
+        ({"seed": -1}, r"seed=-1: expected a whole number from 0 to 2\*\*63 - 1"),
         ({"min_gain": -0.1}, r"min_gain=-0\.1: expected a number of at least 0"),
         ({"min_gain": float("nan")}, "min_gain=nan: expected a number of at least 0"),
         ({"guidance": "luck"}, "guidance='luck': expected 'coverage' or 'random'"),
         ({"time_limit": 0}, "time_limit=0: expected a number above 0"),
         ({"schedule": "old"}, "schedule='old': expected 'uniform' or 'fresh'"),
         ({"alpha": 2}, "alpha=2: expected a share from 0 to 1"),
+        ({"wave": 2.5}, r"wave=2\.5: expected a whole number of at least 1"),
+        ({"schedule": 3}, "schedule=3: expected 'uniform', 'fresh' or a Schedule"),
+        ({"pictures": -1}, "pictures=-1: expected a whole number of at least 0, or None for all"),
+        ({"checkpoint": "often"}, "checkpoint='often': expected a number of at least 0"),
         ({"mutations": []}, "expected at least one, and each of another name"),
         ({"mutations": [Nothing(), Nothing()]}, r"mutations \['nothing', 'nothing'\]: expected at least one, and each"),
         ({"mutations": [torch.relu]}, r"is no mutation: expected for example Contrast\(\[0.8, 1.2\]\)"),

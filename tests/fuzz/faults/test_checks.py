@@ -28,12 +28,12 @@ def test_a_misprediction_needs_an_origin_that_was_right():
     campaign = fuzzer.run(iterations=80)
     assert {fault.root for fault in campaign.faults} == {0}
     for fault, shade in zip(campaign.faults, shades(campaign), strict=True):
-        assert fault.kinds == ("misprediction",)
+        assert fault.fault_types == ("misprediction",)
         assert (fault.label, fault.before, fault.after) == (0, 0, 1)
         assert shade > 0.5
         assert fault.group == ("misprediction", "0", "1")
-        assert torch.equal(campaign._book.corpus.inputs(slice(fault.entry, fault.entry + 1))[0], fault.input)
-    right = [entry for entry in campaign._book.corpus.entries[3:] if entry["root"] == 0 and entry["prediction"] == 1]
+        assert torch.equal(campaign.state.corpus.inputs(slice(fault.entry, fault.entry + 1))[0], fault.input)
+    right = [entry for entry in campaign.state.corpus.entries[3:] if entry["root"] == 0 and entry["prediction"] == 1]
     assert len(right) == len(campaign.faults) == campaign.stats.faults
     assert (campaign.stats.classes, campaign.stats.entropy) == (1, 0.0)
 
@@ -48,7 +48,7 @@ def test_two_models_that_disagree():
     rival = SecondModel(Brightness(0.7).eval(), predict=lambda output: output.argmax(1))
     fuzzer = small(Brightness(0.5), grey(0.3, 0.6), [0, 1], against=rival)
     campaign = fuzzer.run(iterations=60)
-    found = [fault for fault in campaign.faults if "disagreement" in fault.kinds]
+    found = [fault for fault in campaign.faults if "disagreement" in fault.fault_types]
     assert found
     for fault in found:
         assert fault.root == 0
@@ -75,7 +75,7 @@ def test_a_second_model_that_fails_on_the_origin_says_nothing_about_its_mutants(
         for rival in (None, Refusing(0.0), Refusing(0.6))
     )
     assert none.stats.faults == plain.stats.faults > 0
-    threw = [fault for fault in some.faults if "exception" in fault.kinds]
+    threw = [fault for fault in some.faults if "exception" in fault.fault_types]
     assert threw
     assert {fault.root for fault in threw} == {0}
 
@@ -106,7 +106,9 @@ def test_nan_and_exceptions_are_findings_and_not_the_end(tmp_path):
     torch.manual_seed(0)
     fuzzer = small(Broken(), grey(0.3, 0.45), wave=8, folder=tmp_path / "campaign", mutations=[Lighter((0.1, 0.3))])
     campaign = fuzzer.run(iterations=60)
-    kinds = {kind: [fault for fault in campaign.faults if kind in fault.kinds] for kind in ("not finite", "exception")}
+    kinds = {
+        kind: [fault for fault in campaign.faults if kind in fault.fault_types] for kind in ("not finite", "exception")
+    }
     for fault in kinds["not finite"]:
         assert 0.5 < float(fault.input.float().mean()) / 255 < 0.71
         assert fault.after is None
@@ -140,14 +142,14 @@ def test_a_second_model_without_numbers_does_not_agree():
     found = fuzzer.run(iterations=30).faults
     assert {fault.root for fault in found} == {0}  # on the other the two never agreed
     assert all(float(fault.input.float().mean()) / 255 > 0.69 for fault in found)
-    assert {fault.kinds for fault in found} == {("disagreement",)}
+    assert {fault.fault_types for fault in found} == {("disagreement",)}
 
 
 def test_seeds_that_break_the_model_are_left_out():
     fuzzer = small(Broken(), grey(0.3, 0.6, 0.9))
     campaign = fuzzer.run(iterations=10)
-    assert campaign._book.corpus.entries["prediction"][1:3].tolist() == [-1, -1]
-    assert campaign.left_out == {1: "NaN or infinite outputs", 2: "ValueError: an overflow: too light"}
+    assert campaign.state.corpus.entries["prediction"][1:3].tolist() == [-1, -1]
+    assert campaign.excluded == {1: "NaN or infinite outputs", 2: "ValueError: an overflow: too light"}
     with pytest.raises(InputError, match="none of 1 inputs can serve as a seed; input 0: ValueError"):
         small(Broken(), grey(0.9)).run(iterations=1)
 
@@ -165,7 +167,7 @@ class Slow(Brightness):
 def test_a_model_that_hangs_is_a_finding():
     fuzzer = small(Slow(), grey(0.3, 0.4), [0, 0], time_limit=0.4, mutations=[Lighter((0.1, 0.4))], wave=3)
     campaign = fuzzer.run(faults=1)
-    late = [fault for fault in campaign.faults if fault.kinds == ("time-out",)]
+    late = [fault for fault in campaign.faults if fault.fault_types == ("time-out",)]
     assert late
     assert all("took longer than 0.4 s" in fault.message for fault in late)
 
@@ -178,12 +180,12 @@ def test_a_check_of_ones_own():
 
     fuzzer = small(Brightness(0.95), grey(0.3, 0.4), [0, 0], checks=far_from_origin)
     campaign = fuzzer.run(iterations=40)
-    found = [fault for fault in campaign.faults if fault.kinds[-1] == "far_from_origin"]
+    found = [fault for fault in campaign.faults if fault.fault_types[-1] == "far_from_origin"]
     assert found
     for entry, predicted in enumerate(campaign.predictions, 2):
         lighter = (
             float(campaign.inputs[entry - 2].float().mean()) / 255
-            - (0.3, 0.4)[campaign._book.corpus.entries["root"][entry]]
+            - (0.3, 0.4)[campaign.state.corpus.entries["root"][entry]]
         )
         assert (entry in {fault.entry for fault in found}) == (lighter > 0.1), (lighter, predicted)
     again = fuzzer.replay(campaign.faults)

@@ -6,17 +6,17 @@ import torch
 
 import neuralcov as nc
 from neuralcov.fuzz import image_mutations
-from neuralcov.fuzz.campaign.log import INVALID
+from neuralcov.fuzz.campaign.log import REJECTED
 from neuralcov.fuzz.campaign.result import read_values
 from neuralcov.fuzz.mutations import MutationDraw
-from neuralcov.fuzz.randomness import dice
+from neuralcov.fuzz.randomness import wave_generator
 from tests.fuzz.support import coverage_of, fuzzer_of
 
 
 def algorithm_1(coverage, digits, iterations, seed, tries, rounds):
     """Sample a seed, mutate it up to so many times, keep the first mutant that is valid and raises coverage.
 
-    Randomness is that of the engine: a stream per wave. A wave ends with a candidate that was judged, or with its
+    Randomness is that of the search: a stream per wave. A wave ends with a candidate that was judged, or with its
     rounds, which here are 1 or all tries.
     """
     mutations = image_mutations(8)
@@ -29,7 +29,7 @@ def algorithm_1(coverage, digits, iterations, seed, tries, rounds):
         return (mutation.apply(image[None] / 16, MutationDraw.of_batch(setting))[0].clamp(0, 1) * 16).round().byte()
 
     for _ in range(iterations):
-        numbers = dice(seed, wave)
+        numbers = wave_generator(seed, wave)
         image, reference, moved = queue[int(numbers.random() * len(queue))]
         for tried in range(1, tries + 1):
             allowed = [mutation for mutation in mutations if not (moved and mutation.geometric)]
@@ -41,7 +41,7 @@ def algorithm_1(coverage, digits, iterations, seed, tries, rounds):
             gains = bool(valid) and float(next(iter(coverage.gain(mutant[None] / 16).values()))) > 0
             if valid or tried % rounds == 0 or tried == tries:
                 wave += 1
-                numbers = dice(seed, wave)
+                numbers = wave_generator(seed, wave)
             if gains:
                 coverage.update(mutant[None] / 16)
                 queue.append((mutant, origin, moved or mutation.geometric))
@@ -65,7 +65,7 @@ def test_a_wave_of_one_is_algorithm_1(net, digits, criterion, rounds):
 def one_by_one(coverage, wave, min_gain):
     """Which valid candidates are admitted when each is judged on the state it meets."""
     taken = []
-    for row in np.flatnonzero(wave.valid):
+    for row in np.flatnonzero(wave.acceptable):
         inputs = wave.mutants[row : row + 1] / 16
         if any(float(gain) > min_gain for gain in coverage.gain(inputs).values()):
             coverage.update(inputs)
@@ -85,16 +85,16 @@ def test_candidates_of_a_wave_are_judged_on_the_state_they_meet(net, digits, cri
     fuzzer.run(iterations=0)
     plain = coverage_of(net, criteria)
     plain.update(few.inputs / 16)
-    engine = fuzzer._engine
+    search = fuzzer.search
     shares = []
     with fuzzer.coverage.tap():
         for _ in range(3):
-            wave = engine._draw(None)
-            record, _ = engine.advance(None, lambda: 0.0)
+            wave = search.draw(None)
+            record, _ = search.advance(None, lambda: 0.0)
             expected = one_by_one(plain, wave, min_gain)
             assert record.kept.tolist() == expected
-            assert ((record.verdict == INVALID) == ~wave.valid).all()
-            shares.append(len(expected) / int(wave.valid.sum()))
+            assert ((record.candidates["verdict"] == REJECTED) == ~wave.acceptable).all()
+            shares.append(len(expected) / int(wave.acceptable.sum()))
     assert read_values(fuzzer.coverage) == pytest.approx(read_values(plain))
     assert sum(shares) > 0
     if min_gain:
@@ -104,12 +104,12 @@ def test_candidates_of_a_wave_are_judged_on_the_state_they_meet(net, digits, cri
 def test_one_factorisation_per_wave_judges_all_on_the_state_before_it(net, digits):
     fuzzer = fuzzer_of(net, digits, [nc.LVC(refresh=24)], wave=24)
     fuzzer.run(iterations=0)
-    engine = fuzzer._engine
+    search = fuzzer.search
     with fuzzer.coverage.tap():
-        wave = engine._draw(None)
-        valid = torch.from_numpy(np.flatnonzero(wave.valid))
+        wave = search.draw(None)
+        valid = torch.from_numpy(np.flatnonzero(wave.acceptable))
         gains = fuzzer.coverage.gain(wave.mutants[valid] / 16)["LVC"]
-        record, _ = engine.advance(None, lambda: 0.0)
+        record, _ = search.advance(None, lambda: 0.0)
     assert record.kept.tolist() == valid[gains > 0].tolist()
 
 
@@ -119,12 +119,12 @@ def test_refresh_counts_admissions(net, digits, refresh):
     fuzzer.run(iterations=0)
     plain = coverage_of(net, [nc.LVC()])
     plain.update(digits.inputs / 16)
-    engine = fuzzer._engine
+    search = fuzzer.search
     with fuzzer.coverage.tap():
-        wave = engine._draw(None)
-        record, _ = engine.advance(None, lambda: 0.0)
+        wave = search.draw(None)
+        record, _ = search.advance(None, lambda: 0.0)
     waiting, expected = [], []
-    for row in np.flatnonzero(wave.valid):
+    for row in np.flatnonzero(wave.acceptable):
         if float(plain.gain(wave.mutants[row : row + 1] / 16)["LVC"]) > 0:
             waiting.append(int(row))
         if len(waiting) == refresh:
@@ -173,7 +173,7 @@ def test_no_seed_is_sampled_beyond_the_limit_and_all_are_finished(net, digits):
 def test_picks_count_what_was_kept(net, digits):
     fuzzer = fuzzer_of(net, digits, [nc.NLC()], wave=8, schedule="fresh")
     fuzzer.run(iterations=80)
-    entries = fuzzer._engine.book.corpus.entries
+    entries = fuzzer.search.state.corpus.entries
     kept = entries["parent"][60:]
     assert entries["picks"].tolist() == np.bincount(kept, minlength=len(entries)).tolist()
     # Seeds that have brought five mutants are left with a hundredth of the chance.

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 
-from neuralcov.core.activations import Activations
-from neuralcov.criteria import NLC
+from neuralcov import NLC, Activations
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.jobs import Job

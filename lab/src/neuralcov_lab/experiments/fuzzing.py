@@ -7,10 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralcov.coverage.coverage import Coverage
-from neuralcov.criteria import NC
-from neuralcov.fuzz import Fuzzer
-from neuralcov.fuzz.campaign.result import Campaign
+from neuralcov import NC, Coverage, Fuzzer
+from neuralcov.fuzz import Campaign
 from neuralcov.fuzz.faults.quality import frechet_distance, gaussian_of, inception_score
 from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralcov.coverage.coverage import Coverage
-from neuralcov.criteria import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, SNAC, TKNC, TKNP
+from neuralcov import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, SNAC, TKNC, TKNP, Coverage
 from neuralcov_lab import zoo
 from neuralcov_lab.experiments.attacks import attack
 from neuralcov_lab.experiments.context import ExperimentContext

@@ -158,13 +158,17 @@ class JobFolder:
 
     def first_runs(self) -> dict[str, str]:
         """Return, by job, the name of the first of its repetitions: the job that differs in ``run`` alone."""
-        groups: dict[str, list[tuple[int, str]]] = {}
+        groups: dict[str, dict[int | None, str]] = {}
         for name, job in self.plan()[1].items():
             given = dict(job["parameters"])
-            run = given.pop("run", 0)
-            key = json.dumps([job["experiments"], job["kind"], given], sort_keys=True)
-            groups.setdefault(key, []).append((run, name))
-        return {name: min(runs)[1] for runs in groups.values() for _, name in runs}
+            run = given.pop("run", None)
+            groups.setdefault(json.dumps([job["experiments"], job["kind"], given], sort_keys=True), {})[run] = name
+        first: dict[str, str] = {}
+        for runs in groups.values():
+            # The first run may be 0 or not be named. Where there are both, the job without runs is another one.
+            start = runs.get(0) or runs.get(None)
+            first |= {name: name if start is None or run is None else start for run, name in runs.items()}
+        return first
 
 
 def run_jobs(

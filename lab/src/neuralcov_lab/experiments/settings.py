@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from neuralcov.core.criterion import Criterion
-from neuralcov.criteria import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP
+from neuralcov import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP, Criterion
 
 AnyCriterion = Criterion[Any]
 

@@ -10,8 +10,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from neuralcov.core.activations import Activations
-from neuralcov.coverage.coverage import Coverage
+from neuralcov import Activations, Coverage
 from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.experiments.attacks import CW_CONSTANT, LEAST_CHANGE, Attacked, attack, kept_prediction

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from neuralcov.coverage.coverage import Coverage
+from neuralcov import Coverage
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.jobs import Job

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from neuralcov_lab.data.cifar10 import arrange
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.fetching.archives import extract, sha256_of
+from neuralcov_lab.fetching.arrange import arrange_cifar10
 from neuralcov_lab.fetching.cache import cache_folder, is_complete, write_record
 from neuralcov_lab.fetching.sources import Source, source_of
 
@@ -32,7 +32,7 @@ _INSTALL = {
     "pip": "run `python -m ensurepip`",
 }
 # Data sets whose files are turned into a usual layout once, after unpacking.
-_ARRANGE: Mapping[str, Callable[[Path], dict[str, dict[str, int | str]]]] = {"cifar10": arrange}
+_ARRANGE: Mapping[str, Callable[[Path], dict[str, dict[str, int | str]]]] = {"cifar10": arrange_cifar10}
 
 
 def fetch(name: str, *, folder: Path | None = None, report: Notify = lambda stage: None) -> Path:

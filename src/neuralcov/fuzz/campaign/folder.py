@@ -16,16 +16,20 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from neuralcov.core.container import SEEDS, opened, write
-from neuralcov.core.errors import CampaignError, ForeignFileError, StateFileError
+from neuralcov.core.errors import CampaignError, ForeignFileError, InputError, StateFileError
 from neuralcov.core.files import atomic_write, lock_file, write_bytes, write_json, write_text
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.log import Log, WaveRecord
+from neuralcov.fuzz.settings import FuzzSettings
 
-SCHEMA = 1
+# Schemas of config.json: 1, "rules" with the validity rule among them; 2, "settings", and "validity" beside them.
+SCHEMA = 2
+# Settings that campaigns of schema 1 kept in the notes of the command that started them, if anywhere.
+_IN_ORDER = ("alpha", "beta", "checkpoint", "pictures")
 
 
 class CampaignFolder:
-    """What lies where.
+    """Know what lies where in a campaign's folder.
 
     ``config.json`` says what was asked for and is written last when a campaign starts; ``seeds.safetensors`` holds
     the root inputs, ``words.txt`` the vocabulary of texts; ``queue.log`` a pack per wave; ``coverage/WAVE.ncov`` the
@@ -40,7 +44,7 @@ class CampaignFolder:
 
     @property
     def faults(self) -> Path:
-        """Where faults lie."""
+        """Where pictures and stories of faults lie."""
         return self.path / "faults"
 
     @property
@@ -49,7 +53,7 @@ class CampaignFolder:
         return os.path.isfile(self.path / "config.json")  # where nothing may be read, nothing has begun
 
     def make(self) -> None:
-        """Have the folder there, before anything is computed that could not be kept."""
+        """Make the folder, before anything is computed that could not be kept."""
         with write_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
 
@@ -60,7 +64,7 @@ class CampaignFolder:
         coverage: Coverage | None,
         words: Sequence[str] | None = None,
     ) -> None:
-        """Begin a campaign; only at the very end is it there."""
+        """Write what a campaign begins with; config.json, by which it exists, comes last."""
         with write_errors(self.path):
             self.faults.mkdir(parents=True, exist_ok=True)
             for _, path in self._coverage_files():
@@ -84,24 +88,32 @@ class CampaignFolder:
             )
 
     def config(self) -> dict[str, Any]:
-        """What was asked for."""
+        """Return what was asked for, in the form of the newest schema."""
         if not self.exists:
             raise CampaignError(f"{self.path}: no campaign has begun here; there is no config.json")
         try:
             found: dict[str, Any] = json.loads((self.path / "config.json").read_text())
         except ValueError as error:
             raise CampaignError(f"{self.path}/config.json: damaged ({error})") from error
-        if found.get("schema") != SCHEMA:
+        schema = found.get("schema")
+        if schema not in range(1, SCHEMA + 1):
             raise CampaignError(
-                f"{self.path}: a campaign of schema {found.get('schema')}, this neuralcov reads schema {SCHEMA}; "
-                "use the version of neuralcov that wrote it"
+                f"{self.path}: a campaign of schema {schema}, this neuralcov reads up to {SCHEMA}; use the version of "
+                "neuralcov that wrote it"
             )
-        # A rule of the first campaigns, now an argument of LVC.
-        found.get("rules", {}).pop("refresh", None)
-        return found
+        return _from_schema_1(found) if schema == 1 and "rules" in found else found
+
+    def settings(self) -> FuzzSettings:
+        """Return how the campaign searches."""
+        try:
+            return FuzzSettings.from_json(self.config()["settings"])
+        except KeyError as error:
+            raise CampaignError(f"{self.path}: the configuration lacks {error}; was it changed by hand?") from error
+        except (TypeError, InputError) as error:
+            raise CampaignError(f"{self.path}/config.json: settings cannot be read ({error})") from error
 
     def seeds(self) -> dict[str, np.ndarray]:
-        """The root inputs, their labels, predictions, and which serve as seeds."""
+        """Return the root inputs, their labels, predictions, and which serve as seeds."""
         path = self.path / "seeds.safetensors"
         try:
             with opened(path, SEEDS) as file:
@@ -121,13 +133,13 @@ class CampaignFolder:
             raise CampaignError(f"{self.path}: another process is at work on this campaign; wait for it") from error
 
     def unlock(self) -> None:
-        """Let others in."""
+        """Let other processes in."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def records(self) -> Iterator[WaveRecord]:
-        """The waves of the log, in order."""
+        """Yield the waves of the log, in order."""
         if not self.log.path.is_file():
             raise CampaignError(f"{self.log.path}: is missing; restore it from a copy")
         for wave, content in enumerate(self.log.read()):
@@ -139,7 +151,7 @@ class CampaignFolder:
             yield record
 
     def save_coverage(self, coverage: Coverage, wave: int) -> None:
-        """Keep the state before a wave, and no older one."""
+        """Save the coverage state before a wave, and drop older ones."""
         target = self._coverage_path(wave)
         coverage.save(target, end_run=False)
         for wave_before, path in self._coverage_files():
@@ -148,7 +160,7 @@ class CampaignFolder:
                     path.unlink()
 
     def latest_coverage(self) -> tuple[int, Path] | None:
-        """The newest state kept, and the wave it stands before."""
+        """Return the newest state saved, and the wave it stands before."""
         found = self._coverage_files()
         return found[-1] if found else None
 
@@ -161,12 +173,12 @@ class CampaignFolder:
             )
 
     def write_json(self, name: str, content: dict[str, Any]) -> None:
-        """A JSON file, complete or not there."""
+        """Write a JSON file, which is then there as a whole or not at all."""
         with write_errors(self.path / name):
             write_json(self.path / name, content)
 
     def repair(self) -> int:
-        """Cut off what a kill left half-written; give how many bytes of the log that was."""
+        """Cut off what a kill left half-written; return how many bytes of the log that was."""
         stats = self.path / "stats.jsonl"
         if stats.is_file():
             content = stats.read_bytes()
@@ -176,7 +188,7 @@ class CampaignFolder:
         return self.log.repair()
 
     def stats(self) -> list[dict[str, Any]]:
-        """Every line of figures."""
+        """Return every line of figures."""
         path = self.path / "stats.jsonl"
         lines = path.read_text().splitlines() if path.is_file() else []
         return [json.loads(line) for line in lines if line.endswith("}")]
@@ -190,7 +202,7 @@ class CampaignFolder:
 
 @contextmanager
 def write_errors(path: Path) -> Iterator[None]:
-    """A block that writes: what the system has against it becomes one sentence."""
+    """Turn what the system has against writing into one sentence."""
     try:
         yield
     except BlockingIOError:
@@ -199,6 +211,21 @@ def write_errors(path: Path) -> Iterator[None]:
         raise CampaignError(
             f"{path}: cannot be written: {error.strerror or error}; make it writable or name another place"
         ) from error
+
+
+def _from_schema_1(config: dict[str, Any]) -> dict[str, Any]:
+    """Return a configuration of schema 1 in the form of schema 2.
+
+    What such a campaign does not tell is left out of its settings, and so not compared.
+    """
+    rules = dict(config["rules"])
+    rules.pop("refresh", None)  # a rule of the first campaigns, now an argument of LVC
+    validity = rules.pop("validity")
+    order = config.get("notes", {}).get("order", {})
+    told = {name: order[name] for name in _IN_ORDER if name in order}
+    shares = {name: validity[name] for name in ("alpha", "beta") if name in validity}
+    rest = {name: value for name, value in config.items() if name != "rules"}
+    return {**rest, "settings": {**rules, **told, **shares}, "validity": validity}
 
 
 def _plain_seeds(path: Path) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The log of waves: what one wave did, as bytes, and an append-only file of them that survives a kill."""
+"""The log of waves: the columns of a candidate, what one wave did as bytes, and an append-only file of waves."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,6 +18,148 @@ from safetensors.numpy import load, save
 
 from neuralcov.core.errors import CampaignError
 
+# What became of a candidate.
+REJECTED, NO_GAIN, KEPT, NO_RESULT = range(4)
+# What can be wrong with a mutant, a bit each; checks of the user's own follow.
+FAULT_TYPES = ("misprediction", "not finite", "exception", "time-out", "disagreement")
+MISPREDICTION, NOT_FINITE, EXCEPTION, TIME_OUT, DISAGREEMENT = range(5)
+
+# A candidate: one row per parent under way in a wave. From `mutation` on, the columns tell of the last mutant made of
+# the parent: the one that was judged, unless none was acceptable.
+CANDIDATE = np.dtype(
+    [
+        ("lane", np.int32),  # which of the wave's lanes the parent advances in
+        ("parent", np.int32),  # the entry of the corpus that is mutated
+        ("fresh", np.uint8),  # 1 if the parent was sampled in this wave
+        ("tries", np.int16),  # mutants made of the parent so far, in this wave and those before
+        ("mutation", np.int16),  # which mutation
+        ("setting", np.int64),  # in what form, see Mutation.choose
+        ("row", np.int32),  # the candidate's row in the batch that the mutation was applied to
+        ("batch_size", np.int32),  # how many inputs that batch had
+        ("verdict", np.uint8),  # REJECTED by validity, NO_GAIN, KEPT, or NO_RESULT of the model
+        ("prediction", np.int64),  # the predicted class, −1 for none
+        ("fault_types", np.int32),  # what is wrong with it, as bits of FAULT_TYPES
+    ]
+)
+_NAMES = CANDIDATE.names or ()
+# Files keep the names that these columns had first.
+_STORED = {"lane": "slot", "parent": "seed", "row": "place", "batch_size": "size", "fault_types": "kinds"}
+# Columns that repeat a mutation.
+_APPLIED = ["mutation", "setting", "row", "batch_size"]
+
+
+def columns(*names: str) -> list[tuple[str, Any]]:
+    """Return the declarations of some columns of a candidate, for tables that hold them too."""
+    return [(name, CANDIDATE[name]) for name in names]
+
+
+APPLIED = np.dtype(columns(*_APPLIED))
+
+
+@dataclass(frozen=True)
+class AppliedMutation:
+    """Say which mutation a lineage holds, in what form, and in which row of how large a batch it was drawn."""
+
+    mutation: int
+    setting: int
+    row: int
+    batch_size: int
+
+    @classmethod
+    def of(cls, row: Any) -> AppliedMutation:
+        """Read it from a row of a table that has these columns."""
+        return cls(*(int(row[name]) for name in _APPLIED))
+
+
+def applied_table(steps: Iterable[AppliedMutation]) -> np.ndarray:
+    """Return mutations as a table."""
+    return np.array([astuple(step) for step in steps], APPLIED)
+
+
+def saved_rows(candidates: np.ndarray) -> np.ndarray:
+    """Return the rows whose mutants are worth saving: those that were kept or show a fault."""
+    return np.flatnonzero((candidates["verdict"] == KEPT) | (candidates["fault_types"] != 0))
+
+
+@dataclass(frozen=True, eq=False)
+class WaveRecord:
+    """Tell what one wave did.
+
+    Args:
+        wave: its number.
+        candidates: ``(parents under way,)`` of ``CANDIDATE``, in the order in which they were judged.
+        inputs: the mutants of rows that were kept or show a fault, as they are stored.
+        comparisons: the moved root inputs of rows that were kept after a geometric mutation.
+        messages: what the model threw, by row.
+        limit: how many parents may be sampled in all.
+        seconds: when it ended, since the start of the campaign.
+    """
+
+    wave: int
+    candidates: np.ndarray
+    inputs: np.ndarray
+    comparisons: np.ndarray
+    messages: dict[int, str] = field(default_factory=dict)
+    limit: int | None = None
+    seconds: float = 0.0
+
+    @property
+    def kept(self) -> np.ndarray:
+        """Rows that were added to the corpus."""
+        return np.flatnonzero(self.candidates["verdict"] == KEPT)
+
+    @property
+    def saved(self) -> np.ndarray:
+        """Rows whose mutants are in ``inputs``."""
+        return saved_rows(self.candidates)
+
+    def same_as(self, other: WaveRecord) -> bool:
+        """Return whether both say the same of every candidate; times do not count."""
+        return self.wave == other.wave and all(
+            np.array_equal(getattr(self, name), getattr(other, name))
+            for name in ("candidates", "inputs", "comparisons")
+        )
+
+    def to_bytes(self) -> bytes:
+        """Return a pack of the log: safetensors, with the rest as JSON beside the arrays."""
+        arrays = {_STORED.get(name, name): np.ascontiguousarray(self.candidates[name]) for name in _NAMES}
+        arrays["inputs"] = np.ascontiguousarray(self.inputs)
+        arrays["references"] = np.ascontiguousarray(self.comparisons)
+        rest = {
+            "wave": self.wave,
+            "limit": self.limit,
+            "seconds": self.seconds,
+            "messages": {str(row): said for row, said in self.messages.items()},
+        }
+        return save(arrays, metadata={"wave": json.dumps(rest)})
+
+    @classmethod
+    def from_bytes(cls, content: bytes) -> WaveRecord:
+        """Read the wave that a pack holds."""
+        try:
+            arrays = load(content)
+            length = int.from_bytes(content[:8], "little")
+            rest = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["wave"])
+            candidates = np.zeros(len(arrays["verdict"]), CANDIDATE)
+            for name in _NAMES:
+                candidates[name] = arrays[_STORED.get(name, name)]
+            # Logs of golden campaigns tell a class even where the model gave NaN.
+            candidates["prediction"][candidates["fault_types"] >> NOT_FINITE & 1 == 1] = -1
+            return cls(
+                wave=rest["wave"],
+                candidates=candidates,
+                inputs=np.array(arrays["inputs"]),
+                comparisons=np.array(arrays["references"]),
+                messages={int(row): said for row, said in rest["messages"].items()},
+                limit=rest["limit"],
+                seconds=rest["seconds"],
+            )
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise CampaignError(
+                f"a pack of the log cannot be read ({error}): was it written by another version?"
+            ) from error
+
+
 # Mark, bytes of content, and their checksum.
 _HEAD = struct.Struct("<4sQI")
 _MARK = b"ncvw"
@@ -26,7 +168,12 @@ _LONGEST = 1 << 40
 
 
 class Log:
-    """The waves of a campaign, in order."""
+    """Append packs to a file and read them, so that a kill at any moment costs at most the pack being written.
+
+    A pack is a head (mark, length, checksum) and its content. One that ends behind the file's end, or whose checksum
+    does not fit, is torn if no other pack follows; it is then left out and cut off by ``repair``. If one follows, the
+    log was damaged otherwise, and reading it is an error.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -41,18 +188,18 @@ class Log:
             pack = pack[self._file.write(pack) :]
 
     def sync(self) -> None:
-        """Have the disk hold what was appended, for the sake of power cuts."""
+        """Wait until the disk holds what was appended: a power cut does not undo it."""
         if self._file is not None:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Be done with the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def repair(self) -> int:
-        """Cut off a pack that was not written to its end; give how many bytes that was."""
+        """Cut off a torn pack; return how many bytes that was."""
         if not self.path.is_file():
             return 0
         whole = sum(_HEAD.size + len(content) for content in self.read())
@@ -63,7 +210,7 @@ class Log:
         return torn
 
     def read(self) -> Iterator[bytes]:
-        """Every complete pack. A torn one at the end is left out; damage in the middle is an error."""
+        """Yield every complete pack. Leave out a torn one at the end; refuse damage in the middle."""
         if not self.path.is_file():
             return
         # Packs that are appended meanwhile are not looked at: half of one is no damage.
@@ -84,7 +231,7 @@ class Log:
                 start = end
 
     def _pack_behind(self, start: int, size: int) -> bool:
-        """Whether another pack begins behind one that seems to be the last: then its length is damaged."""
+        """Return whether another pack begins behind one that seems to be the last: then its length is damaged."""
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
             place = content.find(_MARK, start + 1, size - _HEAD.size + len(_MARK))
             while place >= 0:
@@ -93,106 +240,3 @@ class Log:
                     return True
                 place = content.find(_MARK, place + 1, size - _HEAD.size + len(_MARK))
         return False
-
-
-INVALID, NO_GAIN, KEPT, LOST = range(4)
-VERDICTS = ("not valid", "no gain", "kept", "no result")
-# What can be wrong with a mutant; checks of the user's own follow.
-KINDS = ("misprediction", "not finite", "exception", "time-out", "disagreement")
-MISPREDICTION, NOT_FINITE, EXCEPTION, TIME_OUT, DISAGREEMENT = range(5)
-
-_COLUMNS: dict[str, Any] = {
-    "slot": np.int32,
-    "seed": np.int32,
-    "fresh": np.uint8,
-    "tries": np.int16,
-    "mutation": np.int16,
-    "setting": np.int64,
-    "place": np.int32,
-    "size": np.int32,
-    "verdict": np.uint8,
-    "prediction": np.int64,
-    "kinds": np.int32,
-}
-
-
-@dataclass(frozen=True, eq=False)
-class WaveRecord:
-    """One wave.
-
-    Every column has a row per seed under way, in order: the ``slot`` it stands in, the ``seed`` (an entry of the
-    queue), whether it was sampled in this wave (``fresh``), how many ``tries`` it has had, and of the last of them,
-    the candidate that was judged unless none was valid: ``mutation`` and ``setting``, the ``place`` among ``size``
-    inputs that this mutation was applied to, the ``verdict``, the predicted class (−1: none) and, as bits, the
-    ``kinds`` of fault it shows.
-
-    ``inputs`` are those of the rows that were kept or show a fault, ``references`` the moved root inputs of the rows
-    that were kept after a geometric mutation. ``messages`` say what the model threw, by row.
-    """
-
-    wave: int
-    slot: np.ndarray
-    seed: np.ndarray
-    fresh: np.ndarray
-    tries: np.ndarray
-    mutation: np.ndarray
-    setting: np.ndarray
-    place: np.ndarray
-    size: np.ndarray
-    verdict: np.ndarray
-    prediction: np.ndarray
-    kinds: np.ndarray
-    inputs: np.ndarray
-    references: np.ndarray
-    messages: dict[int, str] = field(default_factory=dict)
-    limit: int | None = None
-    seconds: float = 0.0
-
-    def __len__(self) -> int:
-        return len(self.slot)
-
-    @property
-    def kept(self) -> np.ndarray:
-        """Rows that were added to the queue."""
-        return np.flatnonzero(self.verdict == KEPT)
-
-    @property
-    def saved(self) -> np.ndarray:
-        """Rows whose inputs are in ``inputs``."""
-        return np.flatnonzero((self.verdict == KEPT) | (self.kinds != 0))
-
-    def same_as(self, other: WaveRecord) -> bool:
-        """Whether both say the same of every candidate; times do not count."""
-        columns = (*_COLUMNS, "inputs", "references")
-        return self.wave == other.wave and all(
-            np.array_equal(getattr(self, name), getattr(other, name)) for name in columns
-        )
-
-    def to_bytes(self) -> bytes:
-        """A pack of the log: safetensors, with the rest as JSON beside the arrays."""
-        arrays = {name: np.ascontiguousarray(getattr(self, name), kind) for name, kind in _COLUMNS.items()}
-        arrays |= {name: np.ascontiguousarray(getattr(self, name)) for name in ("inputs", "references")}
-        rest = {
-            "wave": self.wave,
-            "limit": self.limit,
-            "seconds": self.seconds,
-            "messages": {str(row): said for row, said in self.messages.items()},
-        }
-        return save(arrays, metadata={"wave": json.dumps(rest)})
-
-    @classmethod
-    def from_bytes(cls, content: bytes) -> WaveRecord:
-        """The wave a pack holds."""
-        try:
-            arrays = {name: np.array(array) for name, array in load(content).items()}
-            length = int.from_bytes(content[:8], "little")
-            rest = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["wave"])
-            # Earlier versions told a class even where the model gave NaN.
-            arrays["prediction"][arrays["kinds"] >> NOT_FINITE & 1 == 1] = -1
-            rest["messages"] = {int(row): said for row, said in rest["messages"].items()}
-            known = {entry.name for entry in fields(cls)}
-            return cls(**{name: value for name, value in (arrays | rest).items() if name in known})
-        except (SafetensorError, KeyError, TypeError, ValueError) as error:
-            raise CampaignError(
-                f"a pack of the log cannot be read ({error}): was it written by another version?"
-            ) from error

@@ -1,4 +1,4 @@
-"""A campaign read from its folder alone, without the model: to look at, count and export."""
+"""Read a campaign from its folder alone, without the model: to look at, count and export."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.core.files import atomic_write
 from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
-from neuralcov.fuzz.campaign.log import KINDS
+from neuralcov.fuzz.campaign.log import FAULT_TYPES
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.fuzz.faults.pictures import save_input
@@ -29,21 +30,21 @@ PARTS = ("faults", "queue", "seeds")
 
 @dataclass(frozen=True, eq=False)
 class StoredCampaign:
-    """A campaign as it lies in its folder."""
+    """Hold a campaign as it lies in its folder."""
 
     folder: CampaignFolder
     config: dict[str, Any]
-    space: InputFormat
-    book: CampaignState
+    input_format: InputFormat
+    state: CampaignState
     mutations: Sequence[Mutation]
 
     @property
     def faults(self) -> list[Fault]:
         """What was found wrong."""
-        return self.book.faults
+        return self.state.faults
 
     def export(self, part: str, to: str | os.PathLike[str], *, limit: int | None = None) -> int:
-        """Write faults, the queue or the seeds as files a person can open, with an index; give how many."""
+        """Write faults, the queue or the seeds as files a person can open, with an index; return how many."""
         if part not in PARTS:
             raise InputError(f"export of {part!r}: expected {', '.join(PARTS)}")
         target = Path(to) / part
@@ -52,7 +53,7 @@ class StoredCampaign:
             with atomic_write(target / "index.jsonl") as index:
                 count = 0
                 for stem, stored, story in islice(self._entries(part), limit):
-                    path = save_input(target, stem, stored, self.space)
+                    path = save_input(target, stem, stored, self.input_format)
                     index.write((json.dumps({"file": path.name, **story}) + "\n").encode())
                     count += 1
         return count
@@ -62,12 +63,12 @@ class StoredCampaign:
             for fault in self.faults:
                 yield fault.stem, fault.input, fault.to_json(self.mutations)
             return
-        corpus = self.book.corpus
+        corpus = self.state.corpus
         rows: Iterable[int] = range(corpus.roots, len(corpus)) if part == "queue" else range(corpus.roots)
         for row in rows:
             entry = corpus.entries[row]
             root, predicted = int(entry["root"]), int(entry["prediction"])
-            story: dict[str, Any] = {"root": root, "label": int(self.book.labels[root]), "predicted": predicted}
+            story: dict[str, Any] = {"root": root, "label": int(self.state.labels[root]), "predicted": predicted}
             if part == "queue":
                 told = (self.mutations[step.mutation].describe(step.setting) for step in corpus.steps(row))
                 story |= {"entry": row, "wave": int(entry["wave"]), "mutations": list(told)}
@@ -82,43 +83,43 @@ def open_campaign(folder: str | os.PathLike[str]) -> StoredCampaign:
     try:
         mutations = [StoredMutation(identity) for identity in config["mutations"]]
         checks = [name for name in config["checks"] if name != "second model"]
-        rules = config["rules"]
-        book = CampaignState(
+        settings = place.settings()
+        state = CampaignState(
             torch.from_numpy(np.array(seeds["inputs"])),
             seeds["labels"],
             seeds["predictions"],
             seeds["usable"].astype(bool),
-            moves=np.array([mutation.geometric for mutation in mutations]),
-            kinds=(*KINDS, *checks),
-            tries=rules["tries"],
-            wave=rules["wave"],
+            geometric=np.array([mutation.geometric for mutation in mutations]),
+            fault_types=(*FAULT_TYPES, *checks),
+            tries=settings.tries,
+            wave=settings.wave,
         )
-        space = _space(config["space"], place)
+        input_format = _input_format(config["space"], place)
     except KeyError as error:
         raise CampaignError(f"{place.path}: the configuration lacks {error}; was it changed by hand?") from error
     for record in place.records():
-        book.apply(record)
-    return StoredCampaign(place, config, space, book, mutations)
+        state.apply(record)
+    return StoredCampaign(place, config, input_format, state, mutations)
 
 
 class StoredMutation(Mutation):
-    """A mutation that is known by its configuration only: it can be told of, not applied."""
+    """Describe a mutation of a stored campaign; applying it is an error."""
 
     def __init__(self, identity: dict[str, Any]) -> None:
         self.name = identity["name"]
         self.geometric = identity["geometric"]
         self._identity = identity
 
+    @override
     def choose(self, chances: np.ndarray) -> np.ndarray:
-        """Not without the mutation itself."""
-        raise CampaignError(f"the mutation {self.name!r} is known by name only: build the Fuzzer to apply it")
+        raise self._unknown()
 
+    @override
     def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
-        """Not without the mutation itself."""
-        raise CampaignError(f"the mutation {self.name!r} is known by name only: build the Fuzzer to apply it")
+        raise self._unknown()
 
+    @override
     def describe(self, setting: int) -> str:
-        """The name, and the parameter or the key."""
         parameters = self._identity.get("parameters")
         if parameters is None:
             return f"{self.name} with key {setting}"
@@ -126,12 +127,15 @@ class StoredMutation(Mutation):
         words = " ".join(map(str, value)) if isinstance(value, list) else f"{value:.4g}"
         return f"{self.name} {words}"
 
+    @override
     def identity(self) -> dict[str, Any]:
-        """As it was stored."""
         return self._identity
 
+    def _unknown(self) -> CampaignError:
+        return CampaignError(f"the mutation {self.name!r} is known by name only: build the Fuzzer to apply it")
 
-def _space(identity: dict[str, Any], place: CampaignFolder) -> InputFormat:
+
+def _input_format(identity: dict[str, Any], place: CampaignFolder) -> InputFormat:
     if identity["kind"] == "pixels":
         return Pixels(identity["levels"])
     words = place.path / "words.txt"

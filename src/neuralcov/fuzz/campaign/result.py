@@ -24,28 +24,29 @@ from neuralcov.fuzz.mutations import Mutation
 
 @dataclass(frozen=True, eq=False)
 class Campaign:
-    """The result of :meth:`neuralcov.Fuzzer.run`.
+    """Hold the result of :meth:`neuralcov.Fuzzer.run`.
 
     Args:
         stats: the figures at the end.
         faults: what was found wrong, in order.
         findings: what to bear in mind when reading the coverage.
-        left_out: by number, root inputs that could not serve as seeds, and why.
+        excluded: by number, root inputs that could not serve as seeds, and why.
         exact: whether waves repeated on resuming came out as logged; ``False`` on another device or version.
         folder: where everything lies.
-        space: how inputs are stored.
+        input_format: how inputs are stored.
         mutations: what steps of lineages refer to.
+        state: the corpus, its lineage and the counts.
     """
 
     stats: Stats
     faults: Sequence[Fault]
     findings: tuple[str, ...]
-    left_out: Mapping[int, str]
+    excluded: Mapping[int, str]
     exact: bool
     folder: Path | None
-    space: InputFormat
+    input_format: InputFormat
     mutations: Sequence[Mutation]
-    _book: CampaignState
+    state: CampaignState
 
     @property
     def iterations(self) -> int:
@@ -65,25 +66,25 @@ class Campaign:
     @cached_property
     def inputs(self) -> Tensor:
         """The kept mutants as they are stored: bytes for images that came as bytes."""
-        return self._book.corpus.inputs(slice(self._book.corpus.roots, None))
+        return self.state.corpus.inputs(slice(self.state.corpus.roots, None))
 
     @property
     def predictions(self) -> np.ndarray:
         """The class the model gives each kept mutant, −1 where it gives none."""
-        return np.asarray(self._book.corpus.entries["prediction"][self._book.corpus.roots :])
+        return np.asarray(self.state.corpus.entries["prediction"][self.state.corpus.roots :])
 
     def groups(self) -> dict[tuple[str, ...], list[Fault]]:
-        """Faults by group, the largest first."""
+        """Return faults by group, the largest first."""
         return grouped(self.faults)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data: the figures, the groups and what to bear in mind."""
+        """Return plain data: the figures, the groups and what to bear in mind."""
         return {
             **self.stats.to_json(),
             "candidates per second": self.stats.judged / self.stats.seconds if self.stats.seconds else None,
             "groups": [[*group, len(faults)] for group, faults in self.groups().items()],
             "findings": list(self.findings),
-            "left out": {str(row): reason for row, reason in self.left_out.items()},
+            "left out": {str(row): reason for row, reason in self.excluded.items()},
             "exact": self.exact,
         }
 
@@ -99,14 +100,14 @@ _RECENT = 10.0
 
 @dataclass(frozen=True)
 class Stats:
-    """A campaign at one moment.
+    """Tell how a campaign stands at one moment.
 
     Args:
         seconds: since its start, pauses left out.
         waves: waves done.
         iterations: seeds that are done with, by a kept mutant or by using up their tries.
         candidates: mutants made.
-        valid: of them, those that are valid.
+        valid: of them, those that are acceptable.
         judged: of those, the ones that were run and whose gain is known.
         per_second: candidates judged per second, of late.
         kept: mutants in the queue.
@@ -140,50 +141,50 @@ class Stats:
     growth: Mapping[str, float]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
 
 class StatsReader:
-    """Reads off how a campaign stands; knows what coverage the seeds had, and how fast it went of late."""
+    """Read off how a campaign stands, beside the coverage that the seeds had and the speed of late."""
 
     def __init__(self, start: Mapping[str, float]) -> None:
         self.start = dict(start)
         self._recent: deque[tuple[float, int]] = deque()
 
-    def read(self, book: CampaignState, seconds: float, values: Mapping[str, float]) -> Stats:
-        """How things stand, given the latest coverage."""
-        tally = book.tally
-        self._recent.append((seconds, tally.judged))
+    def read(self, state: CampaignState, seconds: float, values: Mapping[str, float]) -> Stats:
+        """Return how things stand, given the latest coverage."""
+        counts = state.counts
+        self._recent.append((seconds, counts.judged))
         while len(self._recent) > 2 and seconds - self._recent[0][0] > _RECENT:
             self._recent.popleft()
         before, judged = self._recent[0]
         passed = seconds - before
         # At the first reading there is no earlier one: the mean since the start.
-        rate = (tally.judged - judged) / passed if passed > 0 else tally.judged / max(seconds, 1e-9)
+        rate = (counts.judged - judged) / passed if passed > 0 else counts.judged / max(seconds, 1e-9)
         return Stats(
             seconds=round(seconds, 3),
-            waves=tally.waves,
-            iterations=tally.finished,
-            candidates=tally.candidates,
-            valid=tally.valid,
-            judged=tally.judged,
+            waves=counts.waves,
+            iterations=counts.finished,
+            candidates=counts.candidates,
+            valid=counts.acceptable,
+            judged=counts.judged,
             per_second=round(rate, 2),
-            kept=tally.kept,
-            admitted=tally.admitted,
-            queue=len(book.corpus),
-            faults=tally.faults,
-            classes=classes_reached(tally.reached),
-            entropy=scaled_entropy(tally.reached),
-            since_kept=round(seconds - tally.last_kept, 3),
-            since_fault=round(seconds - tally.last_fault, 3),
+            kept=counts.kept,
+            admitted=counts.admitted,
+            queue=len(state.corpus),
+            faults=counts.faults,
+            classes=classes_reached(counts.reached),
+            entropy=scaled_entropy(counts.reached),
+            since_kept=round(seconds - counts.last_kept, 3),
+            since_fault=round(seconds - counts.last_fault, 3),
             values=dict(values),
             growth={name: value - self.start.get(name, 0.0) for name, value in values.items()},
         )
 
 
 def read_values(coverage: Coverage) -> dict[str, float]:
-    """Coverage without its warnings, which stand in the summary instead of on the screen."""
+    """Return coverage without its warnings, which stand in the summary instead of on the screen."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)
         return coverage.values()

@@ -1,4 +1,4 @@
-"""A live screen while a campaign runs, plain lines where there is no terminal, or nothing."""
+"""Show a live screen while a campaign runs, plain lines where there is no terminal, or nothing."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from typing_extensions import override
 
 from neuralcov.fuzz.campaign.result import Stats
 
@@ -17,7 +19,7 @@ _LINES_EVERY = 5.0
 
 
 class ProgressView:
-    """Shows nothing; the others show more."""
+    """Show no progress. Base of the views that do."""
 
     def __enter__(self) -> Self:
         return self
@@ -25,22 +27,22 @@ class ProgressView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End."""
+        """Stop showing."""
 
     def show(self, stats: Stats, *, last: bool = False) -> None:
         """Show how things stand."""
 
 
 class LineView(ProgressView):
-    """One plain line every few seconds."""
+    """Show one plain line every few seconds."""
 
     def __init__(self, console: Console, every: float = _LINES_EVERY) -> None:
         self._console = console
         self._every = every
         self._shown: float | None = None
 
+    @override
     def show(self, stats: Stats, *, last: bool = False) -> None:
-        """A line, unless there was one just now."""
         now = time.monotonic()
         if not last and self._shown is not None and now - self._shown < self._every:
             return
@@ -49,29 +51,31 @@ class LineView(ProgressView):
 
 
 class LiveView(ProgressView):
-    """A table that is redrawn in place."""
+    """Show a table that is redrawn in place."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
 
         self._live = Live(console=console, refresh_per_second=4, transient=False)
 
+    @override
     def __enter__(self) -> Self:
         self._live.start()
         return self
 
+    @override
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.stop()
 
+    @override
     def show(self, stats: Stats, *, last: bool = False) -> None:
-        """Redraw the table."""
         self._live.update(table_of(stats), refresh=last)
 
 
-def screen_for(progress: bool | None) -> ProgressView:
-    """``None``: a live screen in a terminal, else nothing. ``True``: lines where there is no terminal."""
+def view_for(progress: bool | None) -> ProgressView:
+    """Return a live view in a terminal; elsewhere lines if ``progress`` is true, else a view that shows nothing."""
     if progress is False or (progress is None and not sys.stderr.isatty()):
         return ProgressView()
     from rich.console import Console
@@ -81,7 +85,7 @@ def screen_for(progress: bool | None) -> ProgressView:
 
 
 def line_of(stats: Stats) -> str:
-    """Everything in one line."""
+    """Return everything in one line."""
     coverage = ", ".join(f"{name} {value:.6g} (+{stats.growth[name]:.4g})" for name, value in stats.values.items())
     return (
         f"{stats.seconds:.0f} s: {stats.iterations:,} seeds, {stats.candidates:,} candidates, "
@@ -92,7 +96,7 @@ def line_of(stats: Stats) -> str:
 
 
 def table_of(stats: Stats) -> Table:
-    """Everything as a table."""
+    """Return everything as a table."""
     from rich.table import Table
 
     table = Table(title=f"fuzzing for {_clock(stats.seconds)}", title_justify="left", show_header=False)

@@ -1,4 +1,4 @@
-"""Writes waves, faults and figures in the background, in order: the device need not wait for the disk."""
+"""Write waves, faults and figures in the background, in order: the device need not wait for the disk."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from neuralcov.core.errors import CampaignError
 from neuralcov.core.files import append_line, write_json
@@ -23,19 +25,19 @@ _WAITING = 8
 
 
 class Writer:
-    """A thread with a short queue.
+    """Write in a thread of its own, fed by a short queue.
 
     Args:
         folder: where to.
         mutations: to tell the story of a fault in words.
-        space: to draw inputs.
+        input_format: to draw inputs.
         pictures: faults of one group that get files of their own; ``None`` for all.
     """
 
     def __init__(
-        self, folder: CampaignFolder, mutations: Sequence[Mutation], space: InputFormat, pictures: int | None
+        self, folder: CampaignFolder, mutations: Sequence[Mutation], input_format: InputFormat, pictures: int | None
     ) -> None:
-        self._folder, self._mutations, self._space = folder, mutations, space
+        self._folder, self._mutations, self._input_format = folder, mutations, input_format
         self._pictures = pictures
         self._pictured: Counter[tuple[str, ...]] = Counter()
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(_WAITING)
@@ -44,7 +46,7 @@ class Writer:
         self._thread.start()
 
     def commit(self, record: WaveRecord, faults: Sequence[Fault]) -> None:
-        """A wave, then its faults."""
+        """Append a wave to the log, then write its faults."""
 
         def job() -> None:
             self._folder.log.append(record.to_bytes())
@@ -53,11 +55,11 @@ class Writer:
         self._put(job)
 
     def restore(self, faults: Sequence[Fault]) -> None:
-        """Faults of waves committed earlier: they count, and those whose files a kill came before are written now."""
+        """Count the faults of earlier waves and write the files that an interruption left out."""
         self._put(lambda: self._draw(faults))
 
-    def figures(self, stats: Stats) -> None:
-        """A line of ``stats.jsonl``."""
+    def add_stats(self, stats: Stats) -> None:
+        """Add a line to ``stats.jsonl``."""
 
         def job() -> None:
             append_line(self._folder.path / "stats.jsonl", json.dumps(stats.to_json()))
@@ -70,7 +72,7 @@ class Writer:
         self._complain()
 
     def close(self) -> None:
-        """Write what is left and end."""
+        """Write what is left and end the thread."""
         self._jobs.put(None)
         self._thread.join()
         self._folder.log.close()
@@ -106,33 +108,39 @@ class Writer:
             if self._pictures is not None and self._pictured[fault.group] > self._pictures:
                 continue
             if not (self._folder.faults / f"{fault.stem}.json").is_file():
-                write_story(self._folder, fault, self._mutations, self._space)
+                write_story(self._folder, fault, self._mutations, self._input_format)
 
 
 def save_shrunk(
-    folder: CampaignFolder, shrunk: Sequence[Shrunk], mutations: Sequence[Mutation], space: InputFormat
+    folder: CampaignFolder, shrunk: Sequence[Shrunk], mutations: Sequence[Mutation], input_format: InputFormat
 ) -> int:
-    """Add to the stories of faults which mutations they need, with a picture where that is fewer; give how many."""
+    """Add to the stories of faults which mutations they need, with a picture where that is fewer; return how many."""
     with write_errors(folder.faults):
         folder.faults.mkdir(parents=True, exist_ok=True)
         for entry in shrunk:
-            _add_needed(folder, entry, mutations, space)
+            _add_needed(folder, entry, mutations, input_format)
     return sum(entry.smaller for entry in shrunk)
 
 
-def _add_needed(folder: CampaignFolder, entry: Shrunk, mutations: Sequence[Mutation], space: InputFormat) -> None:
+def _add_needed(
+    folder: CampaignFolder, entry: Shrunk, mutations: Sequence[Mutation], input_format: InputFormat
+) -> None:
     story = folder.faults / f"{entry.fault.stem}.json"
     if not story.is_file():
-        write_story(folder, entry.fault, mutations, space)
+        write_story(folder, entry.fault, mutations, input_format)
     content = json.loads(story.read_text())
     content["needed"] = described(entry.steps, mutations)
     if entry.smaller:
-        content["smaller file"] = save_input(folder.faults, f"{entry.fault.stem}-small", entry.input, space).name
-    write_json(story, content, indent=1)
+        content["smaller file"] = save_input(folder.faults, f"{entry.fault.stem}-small", entry.input, input_format).name
+    _write_story(story, content)
 
 
-def write_story(folder: CampaignFolder, fault: Fault, mutations: Sequence[Mutation], space: InputFormat) -> None:
-    """The picture of a fault, then its story: where the story is, the picture is."""
-    picture = save_input(folder.faults, fault.stem, fault.input, space)
-    story = {"file": picture.name, **fault.to_json(mutations)}
-    write_json(folder.faults / f"{fault.stem}.json", story, indent=1)
+def write_story(folder: CampaignFolder, fault: Fault, mutations: Sequence[Mutation], input_format: InputFormat) -> None:
+    """Write the picture of a fault, then its story: where the story is, the picture is."""
+    picture = save_input(folder.faults, fault.stem, fault.input, input_format)
+    _write_story(folder.faults / f"{fault.stem}.json", {"file": picture.name, **fault.to_json(mutations)})
+
+
+def _write_story(story: Path, content: dict[str, Any]) -> None:
+    # Stories can be written again from the log, which is what must last.
+    write_json(story, content, indent=1, durable=False)

@@ -1,4 +1,4 @@
-"""Faults: what was found wrong, with the way that led there, and groups of faults of one kind."""
+"""Faults: what was found wrong, with the way that led there, and groups of faults that are alike."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from neuralcov.fuzz.campaign.corpus import AppliedMutation
+from neuralcov.fuzz.campaign.log import AppliedMutation
 from neuralcov.fuzz.mutations import Mutation
 
 _NO_CLASS = "none"
@@ -16,16 +16,16 @@ _NO_CLASS = "none"
 
 @dataclass(frozen=True, eq=False)
 class Fault:
-    """One input that the model gets wrong, or breaks at.
+    """Tell of one input that the model gets wrong, or breaks at.
 
     Args:
         number: faults are numbered from 0 as they are found.
-        kinds: what is wrong: ``misprediction``, ``not finite``, ``exception``, ``time-out``, ``disagreement``, or the
-            name of a check of the user's own.
+        fault_types: what is wrong: ``misprediction``, ``not finite``, ``exception``, ``time-out``, ``disagreement``,
+            or the name of a check of the user's own.
         wave: when it was found.
         row: which candidate of the wave it was.
         root: the number of the root input.
-        entry: its entry in the queue; ``None`` if it was not kept there.
+        entry: its entry in the corpus; ``None`` if it was not kept there.
         label: the class it should have, where known.
         before: the class the model gives the root input, where it gives one.
         after: the class it gives the mutant; ``None`` if it throws, hangs or computes NaN or infinity.
@@ -35,7 +35,7 @@ class Fault:
     """
 
     number: int
-    kinds: tuple[str, ...]
+    fault_types: tuple[str, ...]
     wave: int
     row: int
     root: int
@@ -49,24 +49,24 @@ class Fault:
 
     @property
     def group(self) -> tuple[str, ...]:
-        """Faults of one group are alike: the same class taken for the same other, or the same thing thrown."""
+        """What it shares with faults that are alike: the class taken for another, or the error thrown."""
         if self.message is not None:
-            return (self.kinds[0], self.message.split(":")[0])
-        return (self.kinds[0], _name(self.label if self.label is not None else self.before), _name(self.after))
+            return (self.fault_types[0], self.message.split(":")[0])
+        return (self.fault_types[0], _name(self.label if self.label is not None else self.before), _name(self.after))
 
     @property
     def stem(self) -> str:
         """The name its files begin with."""
-        kind, *rest = self.group
+        fault_type, *rest = self.group
         words = "-as-".join(rest) if self.message is None else rest[0]
-        plain = "".join(sign if sign.isalnum() or sign == "-" else "-" for sign in f"{kind}-{words}")
+        plain = "".join(sign if sign.isalnum() or sign == "-" else "-" for sign in f"{fault_type}-{words}")
         return f"{self.number:06d}-{plain}"
 
     def to_json(self, mutations: Sequence[Mutation]) -> dict[str, Any]:
-        """Plain data, with the mutations in words."""
+        """Return plain data, with the mutations in words."""
         return {
             "number": self.number,
-            "kinds": list(self.kinds),
+            "kinds": list(self.fault_types),
             "wave": self.wave,
             "candidate": self.row,
             "root": self.root,
@@ -76,17 +76,17 @@ class Fault:
             "after": self.after,
             "message": self.message,
             "mutations": described(self.steps, mutations),
-            "steps": [[step.mutation, step.setting, step.place, step.size] for step in self.steps],
+            "steps": [[step.mutation, step.setting, step.row, step.batch_size] for step in self.steps],
         }
 
 
 def described(steps: Iterable[AppliedMutation], mutations: Sequence[Mutation]) -> list[str]:
-    """Mutations in words."""
+    """Return mutations in words."""
     return [mutations[step.mutation].describe(step.setting) for step in steps]
 
 
 def grouped(faults: Iterable[Fault]) -> dict[tuple[str, ...], list[Fault]]:
-    """Faults by group, the largest groups first."""
+    """Return faults by group, the largest groups first."""
     groups: dict[tuple[str, ...], list[Fault]] = {}
     for fault in faults:
         groups.setdefault(fault.group, []).append(fault)
@@ -94,7 +94,7 @@ def grouped(faults: Iterable[Fault]) -> dict[tuple[str, ...], list[Fault]]:
 
 
 def group_words(group: tuple[str, ...], classes: Sequence[str] | None = None) -> str:
-    """A group in words.
+    """Return a group in words.
 
     >>> group_words(("misprediction", "3", "5")), group_words(("misprediction", "0", "1"), ["cat", "dog"])
     ('3 taken for 5', 'cat taken for dog')
@@ -103,14 +103,14 @@ def group_words(group: tuple[str, ...], classes: Sequence[str] | None = None) ->
     >>> group_words(("not finite", "0", "none"), ["cat", "dog"]), group_words(("blurred", "none", "none"))
     ('not finite, from cat', 'blurred')
     """
-    kind, *rest = group
+    fault_type, *rest = group
     names = [classes[int(name)] if classes is not None and name.isdigit() else name for name in rest]
     if len(names) < 2:
-        return f"{kind}: {names[0]}"
+        return f"{fault_type}: {names[0]}"
     if rest[1] == _NO_CLASS:
-        return kind if rest[0] == _NO_CLASS else f"{kind}, from {names[0]}"
+        return fault_type if rest[0] == _NO_CLASS else f"{fault_type}, from {names[0]}"
     said = f"{names[0]} taken for {names[1]}"
-    return said if kind == "misprediction" else f"{kind}, {said}"
+    return said if fault_type == "misprediction" else f"{fault_type}, {said}"
 
 
 def _name(number: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Inputs as files a person can open: PNG for images, text for tokens, .npy for the rest; and sheets of faults."""
+"""Draw inputs as files a person can open: PNG of images, text of tokens, .npy of the rest; and sheets of faults."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _SMALLEST = 64
 _STEPS_SHOWN = 4
 
 
-def save_input(folder: Path, stem: str, stored: Tensor, space: InputFormat) -> Path:
+def save_input(folder: Path, stem: str, stored: Tensor, input_format: InputFormat) -> Path:
     """Write one stored input under the name ``stem``, in the form that fits it."""
-    if isinstance(space, Tokens):
+    if isinstance(input_format, Tokens):
         path = folder / f"{stem}.txt"
-        write_text(path, space.text(stored) + "\n")
+        write_text(path, input_format.text(stored) + "\n", durable=False)
         return path
-    pixels = as_bytes(stored, space)
+    pixels = as_bytes(stored, input_format)
     if pixels is None:
         path = folder / f"{stem}.npy"
-        with atomic_write(path) as file:
+        with atomic_write(path, durable=False) as file:
             np.save(file, stored.cpu().numpy(), allow_pickle=False)
         return path
     from PIL import Image
@@ -46,28 +46,32 @@ def save_input(folder: Path, stem: str, stored: Tensor, space: InputFormat) -> P
 
 def save_image(image: Image.Image, path: Path) -> None:
     """Write an image as PNG."""
-    with atomic_write(path) as file:
+    with atomic_write(path, durable=False) as file:
         image.save(file, "PNG")
 
 
-def as_bytes(stored: Tensor, space: InputFormat) -> np.ndarray | None:
-    """An image as ``(height, width)`` or ``(height, width, 3)`` bytes; ``None`` for what is no image."""
-    if not isinstance(space, Pixels) or stored.dim() != 3 or stored.shape[0] not in (1, 3):
+def as_bytes(stored: Tensor, input_format: InputFormat) -> np.ndarray | None:
+    """Return an image as ``(height, width)`` or ``(height, width, 3)`` bytes; ``None`` for what is no image."""
+    if not isinstance(input_format, Pixels) or stored.dim() != 3 or stored.shape[0] not in (1, 3):
         return None
-    pixels = stored if space.levels == 255 else (space.decode(stored) * 255).round().to(torch.uint8)
+    pixels = stored if input_format.levels == 255 else (input_format.decode(stored) * 255).round().to(torch.uint8)
     found = pixels.permute(1, 2, 0).cpu().numpy()
     return np.ascontiguousarray(found[..., 0] if found.shape[2] == 1 else found)
 
 
 def sheet(
-    rows: Sequence[tuple[Sequence[Tensor], str]], space: InputFormat, *, columns: int = 4, title: str | None = None
+    rows: Sequence[tuple[Sequence[Tensor], str]],
+    input_format: InputFormat,
+    *,
+    columns: int = 4,
+    title: str | None = None,
 ) -> Image.Image | None:
-    """Pictures side by side with a caption below, many to a page; ``None`` where inputs are no images."""
+    """Draw pictures side by side with a caption below, many to a page; ``None`` where inputs are no images."""
     from PIL import Image, ImageDraw
 
     cells = []
     for pictures, caption in rows:
-        found = [as_bytes(picture, space) for picture in pictures]
+        found = [as_bytes(picture, input_format) for picture in pictures]
         if any(picture is None for picture in found):
             return None
         cells.append(
@@ -88,8 +92,8 @@ def sheet(
     return page
 
 
-def spread(faults: Sequence[Fault], count: int) -> list[Fault]:
-    """So many faults, taken from the groups in turn."""
+def pick_from_groups(faults: Sequence[Fault], count: int) -> list[Fault]:
+    """Return so many faults, taken from the groups in turn."""
     groups = list(grouped(faults).values())
     longest = max((len(group) for group in groups), default=0)
     return [group[place] for place in range(longest) for group in groups if place < len(group)][:count]
@@ -98,13 +102,13 @@ def spread(faults: Sequence[Fault], count: int) -> list[Fault]:
 def fault_sheet(
     shrunk: Sequence[Shrunk],
     roots: Tensor,
-    space: InputFormat,
+    input_format: InputFormat,
     mutations: Sequence[Mutation],
     *,
     classes: Sequence[str] | None = None,
     title: str | None = None,
 ) -> Image.Image | None:
-    """Origin and mutant of every fault, made as small as it goes, with the classes and the mutations."""
+    """Draw origin and mutant of every fault, made as small as it goes, with the classes and the mutations."""
     rows = []
     for entry in shrunk:
         words = described(entry.steps, mutations)
@@ -112,11 +116,11 @@ def fault_sheet(
         if len(words) > _STEPS_SHOWN:
             lines[-1] = f"and {len(words) - _STEPS_SHOWN + 1} more"
         rows.append(([roots[entry.fault.root], entry.input], "\n".join(lines)))
-    return sheet(rows, space, title=title)
+    return sheet(rows, input_format, title=title)
 
 
 def _cell(pictures: Sequence[Image.Image], caption: str) -> Image.Image:
-    """Pictures in a row, small ones enlarged without smoothing, above their caption."""
+    """Draw pictures in a row, small ones enlarged without smoothing, above their caption."""
     from PIL import Image, ImageDraw
 
     factor = max(1, -(-_SMALLEST // min(pictures[0].size)))

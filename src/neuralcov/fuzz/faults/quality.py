@@ -20,7 +20,7 @@ Features = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Naturalness:
-    """Inception Score (higher is better), its deviation over splits, and Fréchet distance (lower is better).
+    """Hold the Inception Score (higher is better), its deviation, and the Fréchet distance (lower is better).
 
     ``None`` where there were too few images: the score needs one image per split, the distance two on each side.
     """
@@ -32,7 +32,7 @@ class Naturalness:
     references: int
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Return plain data."""
         return asdict(self)
 
 
@@ -47,7 +47,7 @@ def naturalness(
     splits: int = 10,
     seed: int = 0,
 ) -> Naturalness:
-    """How natural images look, beside references such as the seeds they were made from.
+    """Measure how natural images look, beside references such as the seeds they were made from.
 
     Args:
         images: ``(n, channels, height, width)`` pixels, bytes or floats in [0, 1].
@@ -69,7 +69,7 @@ def naturalness(
 
 
 def _run(network: Features, images: Tensor, batch: int) -> Tensor:
-    """What a network makes of images, on the CPU and in float64.
+    """Return what a network makes of images, on the CPU and in float64.
 
     The score's logarithms underflow in float32, and not every device can do the distance's eigenvalues.
     """
@@ -102,7 +102,7 @@ def inception_score(logits: Float[Tensor, "n classes"], splits: int = 10, seed: 
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """Mean and covariance (divided by n − 1) of features, in float64."""
+    """Hold mean and covariance (divided by n − 1) of features, in float64."""
 
     count: int
     mean: Float[Tensor, "width"]
@@ -157,7 +157,7 @@ def _finite(number: float | None) -> float | None:
 
 
 def classes_reached(predicted: Iterable[int] | Mapping[int, int]) -> int:
-    """How many classes the faults are predicted as; a mapping counts how often each.
+    """Return how many classes the faults are predicted as; a mapping counts how often each.
 
     >>> classes_reached([3, 3, 5]), classes_reached({})
     (2, 0)
@@ -166,7 +166,7 @@ def classes_reached(predicted: Iterable[int] | Mapping[int, int]) -> int:
 
 
 def scaled_entropy(predicted: Iterable[int] | Mapping[int, int]) -> float:
-    """``−Σ p ln p / ln(classes reached)`` over the predicted classes of the faults; 0 for a single class.
+    """Return ``−Σ p ln p / ln(classes reached)`` over the predicted classes of the faults; 0 for a single class.
 
     1.0: every class reached is reached as often. (The paper prints a factor 1/|C|, which cannot give its own table.)
 

@@ -9,71 +9,61 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.fuzz.campaign.corpus import AppliedMutation
-from neuralcov.fuzz.campaign.log import EXCEPTION, KINDS, NOT_FINITE, TIME_OUT
+from neuralcov.fuzz.campaign.log import EXCEPTION, FAULT_TYPES, NOT_FINITE, TIME_OUT, AppliedMutation
 from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.fuzz.search.candidates import follow
-from neuralcov.fuzz.search.wave import Search, examine
+from neuralcov.fuzz.search.wave import Search
 
-BREAKS = (KINDS[NOT_FINITE], KINDS[EXCEPTION], KINDS[TIME_OUT])
+_BREAKS = frozenset({FAULT_TYPES[NOT_FINITE], FAULT_TYPES[EXCEPTION], FAULT_TYPES[TIME_OUT]})
 
 
 @dataclass(frozen=True, eq=False)
 class Replay:
-    """What a second look at a fault gave.
+    """Say what a second look at a fault gave.
 
     Args:
         fault: as it was saved.
-        kinds: what is wrong with the saved input now.
+        fault_types: what is wrong with the saved input now.
         after: the class it is predicted as now.
         rebuilt: whether the mutations, applied to the root input anew, give the saved input to the last bit.
     """
 
     fault: Fault
-    kinds: tuple[str, ...]
+    fault_types: tuple[str, ...]
     after: int | None
     rebuilt: bool
 
     @property
     def reproduced(self) -> bool:
         """Whether the saved input shows everything it showed, with the same prediction."""
-        return set(self.fault.kinds) <= set(self.kinds) and self.after == self.fault.after
+        return set(self.fault.fault_types) <= set(self.fault_types) and self.after == self.fault.after
 
     @property
     def still_there(self) -> bool:
-        """Whether the saved input is still a fault of a kind it had, whatever it is taken for, or breaks the model."""
-        return bool(set(self.kinds) & {*self.fault.kinds, *BREAKS})
+        """Whether the saved input still shows one of its faults, whatever it is taken for, or breaks the model."""
+        return bool(set(self.fault_types) & {*self.fault.fault_types, *_BREAKS})
 
 
-def replay(engine: Search, faults: Sequence[Fault]) -> list[Replay]:
+def replay(search: Search, faults: Sequence[Fault]) -> list[Replay]:
     """Look at faults again, in batches."""
     found: list[Replay] = []
-    for start in range(0, len(faults), engine.rules.batch):
-        some = faults[start : start + engine.rules.batch]
+    corpus = search.state.corpus
+    for some in _batches(search, faults):
         roots = np.array([fault.root for fault in some], dtype=np.int64)
-        saved = stacked(some, engine)
-        kinds, prediction, _ = examine(engine, saved, roots)
-        rebuilt, _ = follow(engine.book.corpus.inputs(roots), [f.steps for f in some], engine.mutations, engine.space)
+        saved = torch.stack([fault.input for fault in some]).to(corpus.device)
+        bits, predictions = search.examine(saved, roots)
+        lineages = [fault.steps for fault in some]
+        rebuilt, _ = follow(corpus.inputs(roots), lineages, search.mutations, search.input_format)
         same = (rebuilt == saved).flatten(1).all(1).tolist()
         for row, fault in enumerate(some):
-            after = None if prediction[row] < 0 else int(prediction[row])
-            found.append(Replay(fault, kind_names(engine, int(kinds[row])), after, same[row]))
+            names = search.checker.names(int(bits[row]))
+            found.append(Replay(fault, names, _class(predictions[row]), same[row]))
     return found
-
-
-def stacked(faults: Sequence[Fault], engine: Search) -> Tensor:
-    """Saved inputs as a batch on the device."""
-    return torch.stack([fault.input for fault in faults]).to(engine.book.corpus.inputs(slice(0, 1)).device)
-
-
-def kind_names(engine: Search, bits: int) -> tuple[str, ...]:
-    """What bits stand for."""
-    return tuple(name for bit, name in enumerate(engine.judge.kinds) if bits >> bit & 1)
 
 
 @dataclass(frozen=True, eq=False)
 class Shrunk:
-    """A fault with as few mutations as show it.
+    """Hold a fault with as few mutations as show it.
 
     ``steps`` are those that are needed, ``input`` is what they make of the root input; both are the fault's own
     where nothing could be left out.
@@ -89,20 +79,26 @@ class Shrunk:
         return len(self.steps) < len(self.fault.steps)
 
 
-def shrink(engine: Search, faults: Sequence[Fault]) -> list[Shrunk]:
+def shrink(search: Search, faults: Sequence[Fault]) -> list[Shrunk]:
     """Leave out one mutation after the other, the latest first, and over again until none can go.
 
-    A mutation may go if what is left still is valid, shows the same kinds of fault and is predicted as the same class.
+    A mutation may go if what is left is acceptable, shows the same fault types and is predicted as the same class.
     All faults of a batch are tried together.
     """
-    found: list[Shrunk] = []
-    for start in range(0, len(faults), engine.rules.batch):
-        some = faults[start : start + engine.rules.batch]
-        found += _shrink_batch(engine, some)
-    return found
+    return [entry for some in _batches(search, faults) for entry in _shrink_batch(search, some)]
 
 
-def _shrink_batch(engine: Search, faults: Sequence[Fault]) -> list[Shrunk]:
+def _batches(search: Search, faults: Sequence[Fault]) -> list[Sequence[Fault]]:
+    size = search.settings.batch
+    return [faults[start : start + size] for start in range(0, len(faults), size)]
+
+
+def _shrink_batch(search: Search, faults: Sequence[Fault]) -> list[Shrunk]:
+    """Shrink faults, the i-th mutation from the end of all lineages at once.
+
+    A round tries every place of the lineages that the round before changed; a fault that a whole round leaves as it
+    is needs all its mutations. Every other round leaves out at least one, so that rounds come to an end.
+    """
     best = [Shrunk(fault, fault.steps, fault.input) for fault in faults]
     changing = set(range(len(faults)))
     while changing:
@@ -110,34 +106,34 @@ def _shrink_batch(engine: Search, faults: Sequence[Fault]) -> list[Shrunk]:
         for back in range(1, max(len(best[row].steps) for row in changing) + 1):
             trying = [row for row in sorted(changing) if 1 < len(best[row].steps) >= back]
             shorter = [_without(best[row].steps, len(best[row].steps) - back) for row in trying]
-            for row, steps, still in zip(
-                trying, shorter, _still(engine, [faults[r] for r in trying], shorter), strict=True
-            ):
-                if still is not None:
-                    best[row] = Shrunk(faults[row], steps, still)
+            inputs = _same_faults(search, [faults[row] for row in trying], shorter)
+            for row, steps, found in zip(trying, shorter, inputs, strict=True):
+                if found is not None:
+                    best[row] = Shrunk(faults[row], steps, found)
                     changed.add(row)
         changing = changed
     return best
 
 
-def _still(
-    engine: Search, faults: Sequence[Fault], lineages: Sequence[tuple[AppliedMutation, ...]]
+def _same_faults(
+    search: Search, faults: Sequence[Fault], lineages: Sequence[tuple[AppliedMutation, ...]]
 ) -> list[Tensor | None]:
-    """For each fault, the input that fewer mutations make, if it is still the same fault."""
+    """Return, for each fault, the input that its shorter lineage makes, if that is still the same fault."""
     if not faults:
         return []
     roots = np.array([fault.root for fault in faults], dtype=np.int64)
-    inputs, references = follow(engine.book.corpus.inputs(roots), lineages, engine.mutations, engine.space)
-    kinds, prediction, _ = examine(engine, inputs, roots)
-    valid = np.ones(len(faults), dtype=bool)
-    if not engine.rules.random:
-        valid = engine.validity(inputs, references).cpu().numpy()
+    corpus = search.state.corpus
+    inputs, comparisons = follow(corpus.inputs(roots), lineages, search.mutations, search.input_format)
+    bits, predictions = search.examine(inputs, roots)
+    acceptable = np.ones(len(faults), dtype=bool)
+    if not search.settings.random:
+        acceptable = search.validity(inputs, comparisons).cpu().numpy()
     host = inputs.cpu()
     return [
         host[row]
-        if valid[row]
-        and set(fault.kinds) <= set(kind_names(engine, int(kinds[row])))
-        and (None if prediction[row] < 0 else int(prediction[row])) == fault.after
+        if acceptable[row]
+        and set(fault.fault_types) <= set(search.checker.names(int(bits[row])))
+        and _class(predictions[row]) == fault.after
         else None
         for row, fault in enumerate(faults)
     ]
@@ -145,3 +141,7 @@ def _still(
 
 def _without(steps: tuple[AppliedMutation, ...], place: int) -> tuple[AppliedMutation, ...]:
     return steps[:place] + steps[place + 1 :]
+
+
+def _class(number: int) -> int | None:
+    return None if number < 0 else int(number)

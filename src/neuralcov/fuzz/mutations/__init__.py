@@ -1,4 +1,4 @@
-"""Ways to change inputs, batched on the device, with the parameter lists of the public tools."""
+"""Change inputs, batched on the device, with the parameter lists of the public tools."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ __all__ = [
 
 
 def image_mutations(side: int = 32) -> list[Mutation]:
-    """Contrast, brightness, translation, scaling, rotation and blur, for pictures of ``side`` pixels.
+    """Return contrast, brightness, translation, scaling, rotation and blur, for pictures of ``side`` pixels.
 
     The lists are those of the NLC artefact, which go back to DeepTest and DeepXplore, without the entries that
     change nothing; shifts of 5 pixels are meant for 32 and grow with the side.
@@ -85,7 +85,7 @@ def image_mutations(side: int = 32) -> list[Mutation]:
 def text_mutations(
     words: Sequence[str] | None = None, vectors: Tensor | None = None, *, padding: int = 0, unknown: int = 1
 ) -> list[Mutation]:
-    """Swap, drop, duplicate and shuffle; typos where the words are given, and nearby words where their vectors are.
+    """Return swap, drop, duplicate, shuffle; typos where words are given, nearby words where their vectors are.
 
     Args:
         words: the vocabulary, a word per token.

@@ -1,8 +1,7 @@
-"""Mutations of images: colour, blur, movement, and those of kornia."""
+"""Mutate images: colour, blur, movement, and augmentations of kornia."""
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from typing_extensions import override
 
+from neuralcov.core.arguments import require
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz.mutations.mutation import FunctionMutation, ListedMutation, MutationDraw
 
@@ -25,54 +26,55 @@ _LINEAR = ("box", "gaussian")
 
 
 class Blur(ListedMutation):
-    """A blur of one kind and size, such as ``("gaussian", 5)``.
+    """Blur by a kernel of one shape and size, such as ``("gaussian", 5)``.
 
     Args:
-        kinds: ``("box", k)``, ``("gaussian", k)``, ``("median", k)`` or ``("bilateral", k)`` with windows of k × k
+        kernels: ``("box", k)``, ``("gaussian", k)``, ``("median", k)`` or ``("bilateral", k)`` with windows of k × k
             pixels; k is odd but for the box. A Gaussian of size k has σ = 0.3·((k − 1)/2 − 1) + 0.8.
     """
 
-    def __init__(self, kinds: Sequence[BlurKernel]) -> None:
-        for kind, size in kinds:
-            if kind not in ("box", "gaussian", "median", "bilateral") or size < 2 or (kind != "box" and size % 2 == 0):
+    def __init__(self, kernels: Sequence[BlurKernel]) -> None:
+        for name, size in kernels:
+            if name not in ("box", "gaussian", "median", "bilateral") or size < 2 or (name != "box" and size % 2 == 0):
                 raise InputError(
-                    f"blur {kind!r} of size {size}: expected box, gaussian, median or bilateral of at least 2 pixels, "
+                    f"blur {name!r} of size {size}: expected box, gaussian, median or bilateral of at least 2 pixels, "
                     "an odd number unless it is a box"
                 )
-        super().__init__("blur", kinds, geometric=False)
-        self._linear = np.array([kind in _LINEAR for kind, _ in kinds])
-        self._weights = window_weights(kinds)
+        super().__init__("blur", kernels, geometric=False)
+        self._linear = np.array([name in _LINEAR for name, _ in kernels])
+        self._weights = window_weights(kernels)
 
+    @override
     def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
-        """Boxes and Gaussians together, as weights along both axes; medians and bilateral filters by size."""
+        # Boxes and Gaussians together, as weights along both axes; medians and bilateral filters by size.
         result = torch.empty_like(batch)
         linear = np.flatnonzero(self._linear[draw.setting])
         if len(linear):
             where = torch.from_numpy(linear).to(batch.device, non_blocking=True)
             result[where] = smoothed(batch[where], self._weights[draw.setting[linear]])
         for setting in np.unique(draw.setting[~self._linear[draw.setting]]):
-            kind, size = self.parameters[setting]
+            name, size = self.parameters[setting]
             where = torch.from_numpy(np.flatnonzero(draw.setting == setting)).to(batch.device, non_blocking=True)
-            result[where] = (median if kind == "median" else bilateral)(batch[where], size)
+            result[where] = (median if name == "median" else bilateral)(batch[where], size)
         return result
 
 
-def window_weights(kinds: Sequence[BlurKernel]) -> np.ndarray:
-    """``(kinds, window)``: weights along one axis, in windows of the same size whose middle is the pixel itself.
+def window_weights(kernels: Sequence[BlurKernel]) -> np.ndarray:
+    """Return ``(kernels, window)``: weights along one axis, in windows of one size whose middle is the pixel itself.
 
     >>> window_weights([("box", 2), ("gaussian", 3), ("median", 3)]).astype(float).round(2).tolist()
     [[0.5, 0.5, 0.0], [0.24, 0.52, 0.24], [0.0, 0.0, 0.0]]
     """
-    reach = max((size // 2 for kind, size in kinds if kind in _LINEAR), default=0)
-    weights = np.zeros((len(kinds), 2 * reach + 1), dtype=np.float32)
-    for row, (kind, size) in enumerate(kinds):
-        if kind in _LINEAR:
-            weights[row, reach - size // 2 : reach - size // 2 + size] = kernel(kind, size)
+    reach = max((size // 2 for name, size in kernels if name in _LINEAR), default=0)
+    weights = np.zeros((len(kernels), 2 * reach + 1), dtype=np.float32)
+    for row, (name, size) in enumerate(kernels):
+        if name in _LINEAR:
+            weights[row, reach - size // 2 : reach - size // 2 + size] = kernel(name, size)
     return weights
 
 
 def smoothed(images: Tensor, weights: np.ndarray) -> Tensor:
-    """Every picture blurred by its own weights, along the rows and then along the columns."""
+    """Blur every picture by its own weights, along the rows and then along the columns."""
     before = after = weights.shape[1] // 2
     per_image = torch.from_numpy(weights).to(images.device, non_blocking=True)[:, :, None, None, None]
     for axis in (3, 2):
@@ -86,9 +88,9 @@ def smoothed(images: Tensor, weights: np.ndarray) -> Tensor:
     return images
 
 
-def kernel(kind: str, size: int) -> np.ndarray:
-    """The weights of a box or a Gaussian along one axis."""
-    if kind == "box":
+def kernel(name: str, size: int) -> np.ndarray:
+    """Return the weights of a box or a Gaussian along one axis."""
+    if name == "box":
         return np.full(size, 1 / size)
     sigma = 0.3 * ((size - 1) / 2 - 1) + 0.8
     weights = np.exp(-0.5 * ((np.arange(size) - size // 2) / sigma) ** 2)
@@ -96,7 +98,7 @@ def kernel(kind: str, size: int) -> np.ndarray:
 
 
 def median(images: Tensor, size: int) -> Tensor:
-    """The median of every window, channel by channel."""
+    """Return the median of every window, channel by channel."""
 
     def middle(some: Tensor) -> Tensor:
         # Sorting, since the median itself is not reproducible on a GPU.
@@ -106,7 +108,7 @@ def median(images: Tensor, size: int) -> Tensor:
 
 
 def bilateral(images: Tensor, size: int) -> Tensor:
-    """The mean of every window, weighted by nearness in distance and in colour, differences summed over channels."""
+    """Return the mean of every window, weighted by nearness in distance and colour, summed over channels."""
     reach = np.arange(size) - size // 2
     apart = torch.from_numpy((reach[:, None] ** 2 + reach[None] ** 2).reshape(-1)).to(images)
     nearness = torch.exp(-0.5 * apart / DISTANCE_WIDTH**2)
@@ -121,14 +123,14 @@ def bilateral(images: Tensor, size: int) -> Tensor:
 
 
 def _windows(images: Tensor, size: int) -> Tensor:
-    """``(batch, channels, height, width, size²)``: what every window holds."""
+    """Return what every window holds, ``(batch, channels, height, width, size²)``."""
     reach = size // 2
     padded = functional.pad(images, (reach, reach, reach, reach), mode="replicate")
     return padded.unfold(2, size, 1).unfold(3, size, 1).flatten(4)
 
 
 def _in_parts(images: Tensor, size: int, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """The function over so many pictures at a time as their windows fit into memory."""
+    """Apply a function to so many pictures at a time as their windows fit into memory."""
     each = max(1, images[0].numel() * size * size * images.element_size())
     count = max(1, math.floor(_BYTES_AT_ONCE / each))
     return torch.cat([function(some) for some in torch.split(images, count)])
@@ -138,29 +140,29 @@ _BYTE = 255
 
 
 class Contrast(ListedMutation):
-    """Every pixel multiplied by a factor, as OpenCV's ``convertScaleAbs`` and kornia's ``adjust_contrast`` do it."""
+    """Multiply every pixel by a factor, as OpenCV's ``convertScaleAbs`` and kornia's ``adjust_contrast`` do it."""
 
     def __init__(self, factors: Sequence[float]) -> None:
         super().__init__("contrast", factors, geometric=False)
 
+    @override
     def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
-        """Multiply; what leaves [0, 1] is cut off."""
         return (batch * self.table(draw, batch)[:, None, None, None]).clamp(0, 1)
 
 
 class Brightness(ListedMutation):
-    """The same added to every pixel, in steps of 1/255 as the public tools count."""
+    """Add the same to every pixel, in steps of 1/255 as the public tools count."""
 
     def __init__(self, offsets: Sequence[int]) -> None:
         super().__init__("brightness", offsets, geometric=False)
 
+    @override
     def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
-        """Add; what leaves [0, 1] is cut off."""
         return (batch + self.table(draw, batch)[:, None, None, None] / _BYTE).clamp(0, 1)
 
 
 class Affine(ListedMutation):
-    """An affine map about the centre of the picture.
+    """Map pictures by an affine map about their centre.
 
     ``matrices[i]`` is the map of parameter i in pixels: where ``(2, 3) · (x, y, 1)`` of a point of the result lies
     in the original, x to the right and y down from the centre.
@@ -170,18 +172,18 @@ class Affine(ListedMutation):
         super().__init__(name, parameters, geometric=True)
         self.matrices = np.array(matrices, dtype=np.float32).reshape(-1, 2, 3)
 
+    @override
     def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
-        """Every picture under its own map."""
         return warp(batch, torch.from_numpy(self.matrices[draw.setting]).to(batch.device, non_blocking=True))
 
 
 def translation(shifts: Sequence[tuple[int, int]]) -> Affine:
-    """Moved by whole pixels, ``(right, down)``."""
+    """Move by whole pixels, ``(right, down)``."""
     return Affine("translation", shifts, [(1, 0, -right, 0, 1, -down) for right, down in shifts])
 
 
 def scaling(factors: Sequence[float]) -> Affine:
-    """Enlarged by a factor, or made smaller by one below 1."""
+    """Enlarge by a factor, or make smaller by one below 1."""
     for factor in factors:
         if factor <= 0:
             raise InputError(f"scaling by {factor}: expected factors above 0")
@@ -189,7 +191,7 @@ def scaling(factors: Sequence[float]) -> Affine:
 
 
 class Rotation(Affine):
-    """Turned counter-clockwise by degrees."""
+    """Turn counter-clockwise by degrees."""
 
     unit = " degrees"
 
@@ -199,12 +201,12 @@ class Rotation(Affine):
 
 
 def shear(factors: Sequence[float]) -> Affine:
-    """Every row moved to the right by a multiple of its distance below the centre."""
+    """Move every row to the right by a multiple of its distance below the centre."""
     return Affine("shear", factors, [(1, -factor, 0, 0, 1, 0) for factor in factors])
 
 
 def warp(images: Tensor, matrices: Tensor) -> Tensor:
-    """Pictures ``(batch, channels, height, width)`` under maps ``(batch, 2, 3)`` in pixels about the centre."""
+    """Return pictures ``(batch, channels, height, width)`` under maps ``(batch, 2, 3)`` in pixels about the centre."""
     height, width = images.shape[2:]
     # From pixels to the coordinates of grid_sample, in which the picture's edges are at -1 and 1.
     half = torch.tensor([width / 2, height / 2])
@@ -214,7 +216,7 @@ def warp(images: Tensor, matrices: Tensor) -> Tensor:
 
 
 def kornia_mutation(augmentation: Any, *, geometric: bool | None = None, name: str | None = None) -> FunctionMutation:
-    """A mutation from an augmentation of kornia, such as ``kornia.augmentation.RandomPerspective(p=1.0)``.
+    """Make a mutation of an augmentation of kornia, such as ``kornia.augmentation.RandomPerspective(p=1.0)``.
 
     What it draws is drawn anew from the campaign's own randomness, so that it can be repeated like any other.
 
@@ -223,10 +225,7 @@ def kornia_mutation(augmentation: Any, *, geometric: bool | None = None, name: s
         geometric: whether it moves the whole picture; by default what kornia says it is.
         name: by default that of its class.
     """
-    try:
-        base = importlib.import_module("kornia.augmentation")
-    except ImportError as error:
-        raise InputError("augmentations of kornia need kornia: pip install 'neuralcov[fuzz]'") from error
+    base = require("kornia.augmentation", "augmentations of kornia", extra="fuzz")
     if not isinstance(augmentation, base.AugmentationBase2D):
         raise InputError(f"{augmentation!r}: expected an augmentation of kornia for pictures")
     if geometric is None:

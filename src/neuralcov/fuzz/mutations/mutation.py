@@ -1,4 +1,4 @@
-"""What a mutation is: a name, whether it is geometric, and a function over a whole batch with one setting per input."""
+"""Define a mutation: a name, whether it is geometric, and a function over a whole batch, one setting per input."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz.randomness import choices, seeded
@@ -19,25 +20,31 @@ MutationFunction = Callable[[Tensor, torch.Generator], Tensor]
 
 @dataclass(frozen=True, eq=False)
 class MutationDraw:
-    """What was drawn for each input of a batch that one mutation is applied to.
+    """Hold what was drawn for each input of a batch that one mutation is applied to.
 
-    ``setting`` says which form of the mutation. ``place`` and ``size`` say where in how large a batch the input
-    was mutated: functions of the user's own draw their numbers for a whole batch, and need both to be repeated.
+    ``setting`` says which form of the mutation. ``row`` and ``batch_size`` say in which row of how large a batch the
+    input was mutated first: functions of the user's own draw their numbers for a whole batch, and need both to be
+    repeated.
     """
 
     setting: np.ndarray
-    place: np.ndarray
-    size: np.ndarray
+    row: np.ndarray
+    batch_size: np.ndarray
 
     @classmethod
     def of_batch(cls, setting: np.ndarray) -> MutationDraw:
-        """What was drawn for inputs that are one batch."""
+        """Return what was drawn for inputs that are one batch."""
         count = len(setting)
         return cls(setting, np.arange(count), np.full(count, count))
 
+    @classmethod
+    def of_table(cls, applied: np.ndarray) -> MutationDraw:
+        """Return what a table with these columns tells."""
+        return cls(*(applied[name].astype(np.int64) for name in ("setting", "row", "batch_size")))
+
 
 class Mutation(ABC):
-    """A way to change inputs. Images come as floats in [0, 1], ``(batch, channels, height, width)``; text as tokens.
+    """Change inputs. Images come as floats in [0, 1], ``(batch, channels, height, width)``; text as tokens.
 
     A geometric mutation moves the whole picture. A lineage holds at most one, and the root input is moved with it
     before the two are compared.
@@ -48,26 +55,26 @@ class Mutation(ABC):
 
     @abstractmethod
     def choose(self, chances: np.ndarray) -> np.ndarray:
-        """One setting per input, from one number in [0, 1) each."""
+        """Return one setting per input, from one number in [0, 1) each."""
 
     @abstractmethod
     def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
-        """The batch, each input mutated as drawn."""
+        """Return the batch, each input mutated as drawn."""
 
     @abstractmethod
     def describe(self, setting: int) -> str:
-        """A setting in words, such as ``rotation -12 degrees``."""
+        """Return a setting in words, such as ``rotation -12 degrees``."""
 
     @abstractmethod
     def identity(self) -> dict[str, Any]:
-        """What makes this mutation what it is, as plain data: a campaign goes on only with the same ones."""
+        """Return what makes this mutation what it is, as plain data: a campaign goes on only with the same ones."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}{', geometric' if self.geometric else ''})"
 
 
 class ListedMutation(Mutation):
-    """A mutation with a list of parameters, one of which is drawn for each input."""
+    """Change inputs by parameters of a list, one of which is drawn for each input."""
 
     unit = ""
 
@@ -78,26 +85,26 @@ class ListedMutation(Mutation):
         self.geometric = geometric
         self.parameters = tuple(parameters)
 
+    @override
     def choose(self, chances: np.ndarray) -> np.ndarray:
-        """An index into the list each."""
         return choices(chances, len(self.parameters))
 
+    @override
     def describe(self, setting: int) -> str:
-        """The name and the parameter."""
         return f"{self.name} {_words(self.parameters[setting])}{self.unit}"
 
+    @override
     def identity(self) -> dict[str, Any]:
-        """The name, the list and whether it is geometric."""
         return {"name": self.name, "geometric": self.geometric, "parameters": _plain(self.parameters)}
 
     def table(self, draw: MutationDraw, like: Tensor) -> Tensor:
-        """The drawn parameters as floats beside a batch: ``(batch,)``, or ``(batch, k)`` for tuples of k numbers."""
+        """Return the drawn parameters as floats: ``(batch,)``, or ``(batch, k)`` for tuples of k numbers."""
         chosen = np.asarray(self.parameters, dtype=np.float32)[draw.setting]
         return torch.from_numpy(chosen).to(like.device, non_blocking=True)
 
 
 class FunctionMutation(Mutation):
-    """A function of the user's own, ``(batch, generator) -> batch``.
+    """Change inputs by a function of the user's own, ``(batch, generator) -> batch``.
 
     All its randomness must come from the generator, and how much it draws may depend on the batch's shape only:
     then what it did to an input can be repeated, and a geometric one moves the root input in the same way.
@@ -111,33 +118,34 @@ class FunctionMutation(Mutation):
         self.geometric = geometric
         self.function = function
 
+    @override
     def choose(self, chances: np.ndarray) -> np.ndarray:
-        """One seed for the whole batch."""
         seed = int(chances[0] * 2**31) if len(chances) else 0
         return np.full(len(chances), seed, dtype=np.int64)
 
+    @override
     def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
-        """Every input in the place of a batch of the size it was drawn in."""
         result = torch.empty_like(batch)
-        whole = np.stack([draw.setting, draw.size], 1)
+        whole = np.stack([draw.setting, draw.batch_size], 1)
         for setting, size in np.unique(whole, axis=0):
-            rows = np.flatnonzero((draw.setting == setting) & (draw.size == size))
+            rows = np.flatnonzero((draw.setting == setting) & (draw.batch_size == size))
             while len(rows):
-                # Two inputs drawn in the same place of different batches take turns.
-                _, first = np.unique(draw.place[rows], return_index=True)
-                result[rows[first]] = self._at(batch, rows[first], draw.place[rows[first]], int(setting), int(size))
+                # Two inputs drawn in the same row of different batches take turns.
+                _, first = np.unique(draw.row[rows], return_index=True)
+                result[rows[first]] = self._at(batch, rows[first], draw.row[rows[first]], int(setting), int(size))
                 rows = np.delete(rows, first)
         return result
 
+    @override
     def describe(self, setting: int) -> str:
-        """The name and the seed."""
         return f"{self.name} with seed {setting}"
 
+    @override
     def identity(self) -> dict[str, Any]:
-        """The name; what the function does is for the user to keep."""
         return {"name": self.name, "geometric": self.geometric, "function": True}
 
     def _at(self, batch: Tensor, rows: np.ndarray, places: np.ndarray, seed: int, size: int) -> Tensor:
+        """Return inputs ``rows``, mutated in the places they had in a batch of ``size``; others fill the rest."""
         order = np.full(size, rows[0])
         order[places] = rows
         mutated = self.function(batch[torch.from_numpy(order)], seeded(seed, batch.device))
@@ -151,7 +159,7 @@ class FunctionMutation(Mutation):
 
 
 def mutation(function: MutationFunction, *, geometric: bool = False, name: str | None = None) -> FunctionMutation:
-    """A mutation from a function ``(batch, generator) -> batch``.
+    """Make a mutation of a function ``(batch, generator) -> batch``.
 
     Args:
         function: see :class:`FunctionMutation`.

@@ -1,4 +1,4 @@
-"""Stylising by adaptive instance normalisation: a picture redrawn with the feature statistics of a style image."""
+"""Stylise by adaptive instance normalisation: redraw a picture with the feature statistics of a style image."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from typing_extensions import override
 
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz.mutations.mutation import ListedMutation, MutationDraw
@@ -25,7 +26,7 @@ Network = Callable[[Tensor], Tensor]
 
 
 class Stylise(ListedMutation):
-    """AdaIN (Huang and Belongie, 2017) with an encoder and a decoder such as ``zoo.adain()`` holds.
+    """Stylise by AdaIN (Huang and Belongie, 2017) with an encoder and a decoder such as ``zoo.adain()`` holds.
 
     The encoder reduces eight-fold, so that pictures of 32 × 32 would leave it 4 × 4 positions and the decoder would
     lose what they show (a mean change of 0.20 at strength 0, against 0.07 from 128 × 128). So pictures whose shorter
@@ -65,8 +66,8 @@ class Stylise(ListedMutation):
         self.styles, self.strengths = dict(styles), tuple(strengths)
         self._moments: tuple[Tensor, Tensor] | None = None
 
+    @override
     def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
-        """Every picture in its own style, at its own strength."""
         style, part = np.divmod(draw.setting, len(self.strengths))
         which = torch.from_numpy(style).to(batch.device, non_blocking=True)
         strengths = np.array(self.strengths, dtype=np.float32)[part]
@@ -81,8 +82,8 @@ class Stylise(ListedMutation):
         drawn = functional.interpolate(drawn, (height, width), mode="area").clamp(0, 1)
         return drawn.mean(1, keepdim=True) if batch.shape[1] == 1 else drawn
 
+    @override
     def identity(self) -> dict[str, Any]:
-        """The list, the side, and what the styles look like."""
         digest = hashlib.sha256()
         for image in self.styles.values():
             digest.update(image.detach().cpu().contiguous().numpy().tobytes())
@@ -101,7 +102,7 @@ class Stylise(ListedMutation):
         return functional.interpolate(images, size, mode="bilinear", align_corners=False)
 
     def _style_moments(self, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Mean and deviation of every style's features, computed once."""
+        """Return mean and deviation of every style's features, computed once."""
         if self._moments is None or self._moments[0].device != device:
             with torch.no_grad():
                 found = [_moments(self.encoder(image[None].to(device))) for image in self.styles.values()]
@@ -111,7 +112,7 @@ class Stylise(ListedMutation):
 
 
 def style_folder(folder: str | Path | None = None) -> dict[str, Tensor]:
-    """The images of a folder as styles, in the order of their names; without one, those shipped with neuralcov.
+    """Return the images of a folder as styles, in the order of their names; without one, those that are shipped.
 
     >>> sorted(style_folder())
     ['bricks', 'hatching', 'marble', 'waves']
@@ -130,7 +131,7 @@ def style_folder(folder: str | Path | None = None) -> dict[str, Tensor]:
 
 
 def _read(path: Any) -> Tensor:
-    """One image, its longer side at most 256 pixels."""
+    """Read one image, its longer side at most 256 pixels."""
     from PIL import Image, UnidentifiedImageError
 
     try:

@@ -1,4 +1,4 @@
-"""Mutations of texts: words and typos."""
+"""Mutate texts: words and typos."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
+from typing_extensions import override
 
 from neuralcov.core.errors import InputError
+from neuralcov.fuzz.formats import text_lengths
 from neuralcov.fuzz.mutations.mutation import Mutation, MutationDraw
 from neuralcov.fuzz.randomness import uniform
 
@@ -20,7 +22,7 @@ _KEYS = 1 << 48
 
 
 class TextMutation(Mutation):
-    """A change repeated a few times in a text, at places drawn from the setting.
+    """Repeat a change a few times in a text, at places drawn from the setting.
 
     Args:
         counts: how often; one of these is drawn for each text.
@@ -36,12 +38,12 @@ class TextMutation(Mutation):
         self.counts = tuple(counts)
         self.padding = padding
 
+    @override
     def choose(self, chances: np.ndarray) -> np.ndarray:
-        """A number each, from which everything else follows."""
         return (chances * _KEYS).astype(np.int64)
 
+    @override
     def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
-        """Each text changed as often as its setting says."""
         keys = torch.from_numpy(draw.setting).to(batch.device, non_blocking=True)
         times = torch.from_numpy(self._times(draw.setting)).to(batch.device, non_blocking=True)
         tokens = batch
@@ -53,14 +55,14 @@ class TextMutation(Mutation):
 
     @abstractmethod
     def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
-        """One change in every text, with random numbers from ``start`` on; texts too short for it stay."""
+        """Make one change in every text, with random numbers from ``start`` on; texts too short for it stay."""
 
+    @override
     def describe(self, setting: int) -> str:
-        """The name, how often, and the number it follows from."""
         return f"{self.name} ×{int(self._times(np.array([setting]))[0])} with key {setting}"
 
+    @override
     def identity(self) -> dict[str, Any]:
-        """The name, the counts and the padding."""
         return {"name": self.name, "geometric": False, "counts": list(self.counts), "padding": self.padding}
 
     def _times(self, settings: np.ndarray) -> np.ndarray:
@@ -68,13 +70,13 @@ class TextMutation(Mutation):
 
 
 class Swap(TextMutation):
-    """Two neighbouring words change places."""
+    """Let two neighbouring words change places."""
 
     def __init__(self, counts: Sequence[int] = (1, 2, 3), padding: int = 0) -> None:
         super().__init__("swap", counts, padding)
 
+    @override
     def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
-        """Of some word with the next."""
         here = _place(lengths - 1, keys, start)[:, None]
         order = _columns(tokens).expand_as(tokens)
         swapped = torch.where(order == here, order + 1, torch.where(order == here + 1, order - 1, order))
@@ -82,13 +84,13 @@ class Swap(TextMutation):
 
 
 class Drop(TextMutation):
-    """A word goes, and what follows moves up; a single word stays."""
+    """Drop a word, so that what follows moves up; a single word stays."""
 
     def __init__(self, counts: Sequence[int] = (1, 2, 3), padding: int = 0) -> None:
         super().__init__("drop", counts, padding)
 
+    @override
     def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
-        """Of some word."""
         here = _place(lengths, keys, start)[:, None]
         order = _columns(tokens)
         end = tokens.new_full((len(tokens), 1), self.padding)
@@ -97,20 +99,20 @@ class Drop(TextMutation):
 
 
 class Duplicate(TextMutation):
-    """A word is said twice; of a text that fills its row the last word falls off."""
+    """Say a word twice; of a text that fills its row the last word falls off."""
 
     def __init__(self, counts: Sequence[int] = (1, 2, 3), padding: int = 0) -> None:
         super().__init__("duplicate", counts, padding)
 
+    @override
     def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
-        """Of some word."""
         here = _place(lengths, keys, start)[:, None]
         order = _columns(tokens)
         return torch.where((lengths >= 1)[:, None], tokens.gather(1, order - (order > here).long()), tokens)
 
 
 class Shuffle(TextMutation):
-    """A few words in a row are put in some order.
+    """Put a few words in a row in some order.
 
     Args:
         counts: how many places are shuffled.
@@ -124,8 +126,8 @@ class Shuffle(TextMutation):
             raise InputError(f"shuffle of {words} words: expected 2 to 7")
         self.words = words
 
+    @override
     def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
-        """Of the words from some place on, or of all where there are fewer."""
         size = min(self.words, tokens.shape[1])
         first = _place(lengths - size + 1, keys, start)[:, None]
         places = first + torch.arange(size, device=tokens.device)
@@ -134,13 +136,13 @@ class Shuffle(TextMutation):
         ranks = torch.where(places < lengths[:, None], ranks, 2.0 + places)
         return tokens.scatter(1, places, tokens.gather(1, places.gather(1, ranks.argsort(1))))
 
+    @override
     def identity(self) -> dict[str, Any]:
-        """With the number of words."""
         return {**super().identity(), "words": self.words}
 
 
 class Substitute(TextMutation):
-    """A word gives way to one that a table holds for it.
+    """Replace a word by one that a table holds for it.
 
     Args:
         name: what the mutation is called.
@@ -158,8 +160,8 @@ class Substitute(TextMutation):
             )
         self.table = table
 
+    @override
     def change(self, tokens: Tensor, lengths: Tensor, keys: Tensor, start: int) -> Tensor:
-        """Of some word."""
         if self.table.device != tokens.device:
             self.table = self.table.to(tokens.device)
         here = _place(lengths, keys, start)[:, None]
@@ -168,15 +170,10 @@ class Substitute(TextMutation):
         other = self.table[word, column].to(tokens.dtype)[:, None]
         return torch.where((lengths >= 1)[:, None], tokens.scatter(1, here, other), tokens)
 
+    @override
     def identity(self) -> dict[str, Any]:
-        """With the content of the table."""
         content = self.table.cpu().contiguous().numpy()
         return {**super().identity(), "table": hashlib.sha256(content.tobytes()).hexdigest()}
-
-
-def text_lengths(tokens: Tensor, padding: int) -> Tensor:
-    """``(batch,)``: tokens before the padding at a row's end."""
-    return (_columns(tokens) + 1).mul(tokens != padding).amax(1)
 
 
 def _columns(tokens: Tensor) -> Tensor:
@@ -184,7 +181,7 @@ def _columns(tokens: Tensor) -> Tensor:
 
 
 def _place(count: Tensor, keys: Tensor, index: int) -> Tensor:
-    """One of the first ``count`` places of each text; 0 where there are none."""
+    """Draw one of the first ``count`` places of each text; 0 where there are none."""
     return (uniform(keys, index) * count.clamp(min=1)).long()
 
 
@@ -193,7 +190,7 @@ _BLOCK = 1024
 
 
 def typo_table(words: Sequence[str], *, unknown: int, variants: int = 8) -> Tensor:
-    """``(words, variants)``: for each word, tokens of what a slip on the keyboard makes of it.
+    """Return ``(words, variants)``: for each word, tokens of what a slip on the keyboard makes of it.
 
     A slip hits a neighbouring key, leaves a letter out, doubles one or swaps two; which slips is a function of the
     word. What is no word of the vocabulary becomes ``unknown``, as it would for the model. Words in angle
@@ -215,26 +212,26 @@ def typo_table(words: Sequence[str], *, unknown: int, variants: int = 8) -> Tens
     return table
 
 
-def slipped(word: str, kind: int, place: int) -> str:
-    """A word with one slip, chosen by two numbers.
+def slipped(word: str, slip: int, place: int) -> str:
+    """Return a word with one slip, chosen by two numbers.
 
-    >>> [slipped("word", kind, 1) for kind in range(4)]
+    >>> [slipped("word", slip, 1) for slip in range(4)]
     ['wird', 'wrd', 'woord', 'wrod']
     """
     at = place % len(word)
     letter = word[at]
-    if kind % 4 == 0 and letter in NEIGHBOURS:
+    if slip % 4 == 0 and letter in NEIGHBOURS:
         near = NEIGHBOURS[letter]
-        return word[:at] + near[(kind // 4 + place // len(word)) % len(near)] + word[at + 1 :]
-    if kind % 4 == 1 and len(word) > 1:
+        return word[:at] + near[(slip // 4 + place // len(word)) % len(near)] + word[at + 1 :]
+    if slip % 4 == 1 and len(word) > 1:
         return word[:at] + word[at + 1 :]
-    if kind % 4 == 3 and at + 1 < len(word):
+    if slip % 4 == 3 and at + 1 < len(word):
         return word[:at] + word[at + 1] + letter + word[at + 2 :]
     return word[:at] + letter + word[at:]
 
 
 def neighbour_table(vectors: Tensor, *, count: int = 8, keep: Sequence[int] = ()) -> Tensor:
-    """``(vocabulary, count)``: for each word the ones whose vectors point in the most similar directions.
+    """Return ``(vocabulary, count)``: for each word those whose vectors point in the most similar directions.
 
     Args:
         vectors: ``(vocabulary, dimensions)``, such as a model's own embedding.
@@ -264,7 +261,7 @@ def neighbour_table(vectors: Tensor, *, count: int = 8, keep: Sequence[int] = ()
 
 
 def _neighbours() -> dict[str, str]:
-    """Each key's neighbours on an English keyboard, whose rows stand half a key further right one by one."""
+    """Return each key's neighbours on an English keyboard, whose rows stand half a key further right one by one."""
     found: dict[str, str] = {}
     for row, keys in enumerate(_ROWS):
         for column, key in enumerate(keys):

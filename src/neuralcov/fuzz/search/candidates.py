@@ -1,4 +1,4 @@
-"""The candidates of a wave: seeds and mutations drawn, mutants made and checked, all of a kind at once."""
+"""The candidates of a wave: parents and mutations drawn, mutants made and checked, all of a mutation at once."""
 
 from __future__ import annotations
 
@@ -9,144 +9,151 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.fuzz.campaign.corpus import AppliedMutation
+from neuralcov.fuzz.campaign.log import APPLIED, CANDIDATE, AppliedMutation, applied_table
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.formats import InputFormat
 from neuralcov.fuzz.mutations import Mutation, MutationDraw
-from neuralcov.fuzz.randomness import choices, dice
-from neuralcov.fuzz.search.seeds import Schedule
+from neuralcov.fuzz.randomness import choices, wave_generator
+from neuralcov.fuzz.settings import FuzzSettings, Schedule
 from neuralcov.fuzz.validity import Validity
 
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
-    """One candidate per seed under way, a row each; see :class:`~neuralcov.fuzz.campaign.log.WaveRecord`.
+    """Hold one candidate per parent under way, a row each.
 
-    ``columns`` holds mutation, setting, place and size. ``valid`` is on the host, ``mutants`` and ``references``,
-    what each is compared with, are on the device.
+    Args:
+        table: ``CANDIDATE``, verdict and what follows still empty.
+        acceptable: which mutants pass the validity rule, on the host.
+        mutants: as they are stored, on the device.
+        comparisons: what each is compared with, on the device.
     """
 
-    slot: np.ndarray
-    seed: np.ndarray
-    fresh: np.ndarray
-    tries: np.ndarray
-    columns: np.ndarray
-    valid: np.ndarray
+    table: np.ndarray
+    acceptable: np.ndarray
     mutants: Tensor
-    references: Tensor
+    comparisons: Tensor
 
 
 def draw_wave(
-    book: CampaignState,
+    state: CampaignState,
     mutations: Sequence[Mutation],
-    space: InputFormat,
+    input_format: InputFormat,
     validity: Validity | None,
-    *,
-    schedule: Schedule,
-    seed: int,
-    rounds: int,
-    tries: int,
+    settings: FuzzSettings,
     limit: int | None,
 ) -> Candidates:
-    """The candidates of the next wave.
+    """Draw and make the candidates of the next wave.
 
-    Slots that are free get a seed each, as far as ``limit`` seeds in all allow. Then every seed is mutated; those
-    whose mutant is not valid are mutated again, up to ``rounds`` times in this wave and ``tries`` times in all.
+    Free lanes get a parent each, as far as ``limit`` parents in all allow. Then every parent is mutated; those whose
+    mutant is not acceptable are mutated again, up to ``rounds`` times in this wave and ``tries`` times in all. All
+    numbers come from one stream per wave, so that a wave can be drawn again from the state before it.
     """
-    numbers = dice(seed, book.tally.waves)
-    slot, seeds, fresh = _under_way(book, schedule, numbers, limit)
-    tried = np.where(fresh, 0, book.tried[slot]).astype(np.int16)
-    columns = np.zeros((len(slot), 4), dtype=np.int64)
-    valid = np.zeros(len(slot), dtype=bool)
-    mutants, references = book.corpus.inputs(seeds), book.corpus.references(seeds)
-    for _ in range(rounds):
-        rows = np.flatnonzero(~valid & (tried < tries))
+    numbers = wave_generator(settings.seed, state.counts.waves)
+    table = _under_way(state, Schedule.of(settings.schedule), numbers, limit)
+    parents = table["parent"]
+    acceptable = np.zeros(len(table), dtype=bool)
+    mutants, comparisons = state.corpus.inputs(parents), state.corpus.comparisons(parents)
+    for _ in range(settings.rounds):
+        rows = np.flatnonzero(~acceptable & (table["tries"] < settings.tries))
         if not len(rows):
             break
-        tried[rows] += 1
-        columns[rows] = _draw(mutations, book.corpus.entries["moved"][seeds[rows]], numbers)
-        made, compared = _make(book, seeds[rows], columns[rows], mutations, space)
+        table["tries"][rows] += 1
+        applied = _draw_mutations(mutations, state.corpus.entries["moved"][parents[rows]], numbers)
+        for name in APPLIED.names or ():
+            table[name][rows] = applied[name]
+        made, compared = _make(state, parents[rows], applied, mutations, input_format)
         where = torch.from_numpy(rows).to(mutants.device, non_blocking=True)
-        mutants[where], references[where] = made, compared
-        valid[rows] = True if validity is None else validity(made, compared).cpu().numpy()
-    return Candidates(slot, seeds, fresh, tried, columns, valid, mutants, references)
+        mutants[where], comparisons[where] = made, compared
+        acceptable[rows] = True if validity is None else validity(made, compared).cpu().numpy()
+    return Candidates(table, acceptable, mutants, comparisons)
 
 
-def _under_way(
-    book: CampaignState, schedule: Schedule, numbers: np.random.Generator, limit: int | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slots in use, their seeds, and which of these were sampled just now."""
-    seeds = book.seeds.copy()
-    free = np.flatnonzero(seeds < 0)
+def _under_way(state: CampaignState, schedule: Schedule, numbers: np.random.Generator, limit: int | None) -> np.ndarray:
+    """Return a table of the lanes in use, with a parent in each; free lanes get one that is sampled now."""
+    parents = state.parents.copy()
+    free = np.flatnonzero(parents < 0)
     if limit is not None:
-        free = free[: max(0, limit - book.tally.started)]
+        free = free[: max(0, limit - state.counts.started)]
     if len(free):
-        seeds[free] = schedule.sample(book.corpus.entries["picks"], book.usable, numbers.random(len(free)))
-    slot = np.flatnonzero(seeds >= 0)
-    return slot, seeds[slot], np.isin(slot, free)
+        chances = numbers.random(len(free))
+        parents[free] = schedule.sample(state.corpus.entries["picks"], state.can_be_seed, chances)
+    lanes = np.flatnonzero(parents >= 0)
+    table = np.zeros(len(lanes), CANDIDATE)
+    table["lane"], table["parent"] = lanes, parents[lanes]
+    table["fresh"] = np.isin(lanes, free)
+    table["tries"] = np.where(table["fresh"] != 0, 0, state.tried[lanes])
+    table["prediction"] = -1
+    return table
 
 
-def _draw(mutations: Sequence[Mutation], moved: np.ndarray, numbers: np.random.Generator) -> np.ndarray:
-    """Mutation, setting, place and size for each input; no geometric mutation for a lineage that holds one."""
-    kinds = _draw_kinds(mutations, moved, numbers.random(len(moved)))
+def _draw_mutations(mutations: Sequence[Mutation], moved: np.ndarray, numbers: np.random.Generator) -> np.ndarray:
+    """Draw a mutation for each input, and its setting; rows count the inputs of the same mutation."""
+    which = _draw_which(mutations, moved, numbers.random(len(moved)))
     chances = numbers.random(len(moved))
-    columns = np.zeros((len(moved), 4), dtype=np.int64)
-    columns[:, 0] = kinds
+    applied = np.zeros(len(moved), APPLIED)
+    applied["mutation"] = which
     for index, mutation in enumerate(mutations):
-        rows = np.flatnonzero(kinds == index)
-        columns[rows, 1] = mutation.choose(chances[rows])
-        columns[rows, 2], columns[rows, 3] = np.arange(len(rows)), len(rows)
-    return columns
+        rows = np.flatnonzero(which == index)
+        applied["setting"][rows] = mutation.choose(chances[rows])
+        applied["row"][rows], applied["batch_size"][rows] = np.arange(len(rows)), len(rows)
+    return applied
+
+
+def _draw_which(mutations: Sequence[Mutation], moved: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    """Choose any mutation, but none that is geometric for a lineage that holds one already."""
+    every = np.arange(len(mutations))
+    still = np.array([index for index, mutation in enumerate(mutations) if not mutation.geometric], dtype=np.int64)
+    which = every[choices(chances, len(every))]
+    if moved.any():
+        which[moved] = still[choices(chances[moved], len(still))]
+    return np.asarray(which)
 
 
 def _make(
-    book: CampaignState, seeds: np.ndarray, columns: np.ndarray, mutations: Sequence[Mutation], space: InputFormat
+    state: CampaignState,
+    parents: np.ndarray,
+    applied: np.ndarray,
+    mutations: Sequence[Mutation],
+    input_format: InputFormat,
 ) -> tuple[Tensor, Tensor]:
-    """Mutants, and what each is to be compared with: the root input, moved where its lineage has been."""
-    references = book.corpus.references(seeds)
-    rows = np.flatnonzero(np.array([mutation.geometric for mutation in mutations])[columns[:, 0]])
+    """Return mutants, and what each is to be compared with: the root input, moved where its lineage has been."""
+    comparisons = state.corpus.comparisons(parents)
+    rows = np.flatnonzero(state.geometric[applied["mutation"]])
     if len(rows):
-        where = torch.from_numpy(rows).to(references.device, non_blocking=True)
-        references[where] = mutated(references[where], columns[rows], mutations, space)
-    return mutated(book.corpus.inputs(seeds), columns, mutations, space), references
+        where = torch.from_numpy(rows).to(comparisons.device, non_blocking=True)
+        comparisons[where] = mutated(comparisons[where], applied[rows], mutations, input_format)
+    return mutated(state.corpus.inputs(parents), applied, mutations, input_format), comparisons
 
 
-def mutated(inputs: Tensor, columns: np.ndarray, mutations: Sequence[Mutation], space: InputFormat) -> Tensor:
-    """Stored inputs, each under one mutation; ``columns`` holds mutation, setting, place and size of each."""
-    opened = space.decode(inputs)
+def mutated(inputs: Tensor, applied: np.ndarray, mutations: Sequence[Mutation], input_format: InputFormat) -> Tensor:
+    """Return stored inputs, each under one mutation; ``applied`` has the columns that repeat it."""
+    decoded = input_format.decode(inputs)
     result = inputs.clone()
     with torch.no_grad():
-        for index in np.unique(columns[:, 0]):
-            rows = np.flatnonzero(columns[:, 0] == index)
+        for index in np.unique(applied["mutation"]):
+            rows = np.flatnonzero(applied["mutation"] == index)
             where = torch.from_numpy(rows).to(inputs.device, non_blocking=True)
-            draw = MutationDraw(columns[rows, 1], columns[rows, 2], columns[rows, 3])
-            result[where] = space.encode(mutations[index].apply(opened[where], draw)).to(result.dtype)
+            draw = MutationDraw.of_table(applied[rows])
+            result[where] = input_format.encode(mutations[index].apply(decoded[where], draw)).to(result.dtype)
     return result
 
 
 def follow(
-    roots: Tensor, lineages: Sequence[Sequence[AppliedMutation]], mutations: Sequence[Mutation], space: InputFormat
+    roots: Tensor,
+    lineages: Sequence[Sequence[AppliedMutation]],
+    mutations: Sequence[Mutation],
+    input_format: InputFormat,
 ) -> tuple[Tensor, Tensor]:
-    """Root inputs after their lineages, and the root inputs after the geometric mutations in them alone."""
-    inputs, references = roots.clone(), roots.clone()
+    """Return root inputs after their lineages, and after the geometric mutations in them alone."""
+    inputs, comparisons = roots.clone(), roots.clone()
     for depth in range(max((len(steps) for steps in lineages), default=0)):
         rows = np.array([row for row, steps in enumerate(lineages) if len(steps) > depth])
-        taken = [lineages[row][depth] for row in rows]
-        columns = np.array([[step.mutation, step.setting, step.place, step.size] for step in taken])
+        applied = applied_table(lineages[row][depth] for row in rows)
         where = torch.from_numpy(rows).to(roots.device)
-        inputs[where] = mutated(inputs[where], columns, mutations, space)
-        moving = np.array([mutations[step.mutation].geometric for step in taken])
+        inputs[where] = mutated(inputs[where], applied, mutations, input_format)
+        moving = np.array([mutations[index].geometric for index in applied["mutation"]])
         if moving.any():
             where = torch.from_numpy(rows[moving]).to(roots.device)
-            references[where] = mutated(references[where], columns[moving], mutations, space)
-    return inputs, references
-
-
-def _draw_kinds(mutations: Sequence[Mutation], moved: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    """Any mutation, but none that is geometric for a lineage that holds one already."""
-    every = np.arange(len(mutations))
-    still = np.array([index for index, mutation in enumerate(mutations) if not mutation.geometric], dtype=np.int64)
-    kinds = every[choices(chances, len(every))]
-    if moved.any():
-        kinds[moved] = still[choices(chances[moved], len(still))]
-    return np.asarray(kinds)
+            comparisons[where] = mutated(comparisons[where], applied[moving], mutations, input_format)
+    return inputs, comparisons

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CampaignError, NeuralcovError
+from neuralcov.core.trees import cat_rows, finite_rows, plain_output, take_rows
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.formats import InputFormat
 
@@ -25,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Failure:
-    """The model gave no result for one input."""
+    """Say why the model gave no result for one input."""
 
     timed_out: bool
     message: str
@@ -33,7 +34,7 @@ class Failure:
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """What the model gave for the inputs it gave something for.
+    """Hold what the model gave for the inputs it gave something for.
 
     ``rows`` are their numbers among the inputs, on the host. ``finite`` and the rest stay on the device.
     ``outputs`` are the model's outputs as ``(rows, output)`` pieces, where they were asked for.
@@ -51,15 +52,25 @@ class RunResult:
         found = None if self.activations is None else self.activations.predictions
         return None if found is None else found.masked_fill(~self.finite.to(found.device), -1)
 
+    def outputs_of(self, rows: np.ndarray) -> Any:
+        """Return the outputs of some inputs as one; inputs without a result repeat the first."""
+        if not self.outputs:
+            return None
+        sizes = [part.stop - part.start for part, _ in self.outputs]
+        whole = cat_rows([output for _, output in self.outputs], sizes)
+        place = {int(row): index for index, row in enumerate(self.rows)}
+        order = torch.tensor([place.get(int(row), 0) for row in rows], dtype=torch.int64)
+        return take_rows(whole, order, len(self.rows))
+
 
 @dataclass(frozen=True, eq=False)
 class ModelRunner:
-    """Runs the model of a coverage.
+    """Run the model of a coverage.
 
     Args:
         coverage: holds the model.
-        space: where inputs live.
-        preprocess: from opened inputs to what the model takes.
+        input_format: how inputs are stored.
+        preprocess: from decoded inputs to what the model takes.
         batch: the most inputs per run.
         limit: seconds per run.
         classes: whether to read off predicted classes.
@@ -67,7 +78,7 @@ class ModelRunner:
     """
 
     coverage: Coverage
-    space: InputFormat
+    input_format: InputFormat
     preprocess: Callable[[Tensor], Any]
     batch: int
     limit: float | None = None
@@ -78,9 +89,10 @@ class ModelRunner:
         """Run the model on stored inputs."""
 
         def once(rows: slice) -> tuple[Activations, Any]:
-            ready = self.preprocess(self.space.decode(inputs[rows]))
+            ready = self.preprocess(self.input_format.decode(inputs[rows]))
             part = None if labels is None else labels[rows]
-            return self.coverage.run(ready, part, predictions=self.classes)
+            activations, output = self.coverage.run(ready, part, predictions=self.classes)
+            return activations, plain_output(output)
 
         parts, failures = in_halves(once, len(inputs), self.batch, self.limit, inputs.device)
         rows = np.concatenate([np.arange(part.start, part.stop) for part, _ in parts] or [np.arange(0)])
@@ -88,7 +100,7 @@ class ModelRunner:
             nothing = torch.ones(0, dtype=torch.bool, device=inputs.device)
             return RunResult(rows, None, nothing, [], failures)
         finite = torch.cat([finite_rows(output, part.stop - part.start) for part, (_, output) in parts])
-        activations = without(Activations.cat([activations for _, (activations, _) in parts]), ~finite)
+        activations = _excluding(Activations.cat([activations for _, (activations, _) in parts]), ~finite)
         outputs = [(part, output) for part, (_, output) in parts] if self.keep_outputs else []
         return RunResult(rows, activations, activations.finite, outputs, failures)
 
@@ -96,7 +108,11 @@ class ModelRunner:
 def in_halves(
     function: Callable[[slice], T], count: int, batch: int, limit: float | None, device: torch.device
 ) -> tuple[list[tuple[slice, T]], dict[int, Failure]]:
-    """A function over rows 0 … count − 1 in batches; one in which it fails is halved until a single row is left."""
+    """Call a function on rows 0 … count − 1 in batches; return its results in order, and failures by row.
+
+    A batch in which the function throws or takes too long is halved until single rows are left, which are the
+    failures: one bad row in a batch of b costs about 2 log₂ b calls more, and no other row is lost.
+    """
     done: list[tuple[slice, T]] = []
     failures: dict[int, Failure] = {}
     waiting = [slice(start, min(start + batch, count)) for start in range(0, count, batch)][::-1]
@@ -121,11 +137,8 @@ def in_halves(
     return done, failures
 
 
-def without(activations: Activations, rows: Tensor) -> Activations:
-    """Activations of which some inputs take part in nothing, as if an output of theirs were NaN.
-
-    Nothing waits for the device: which inputs these are is not asked.
-    """
+def _excluding(activations: Activations, rows: Tensor) -> Activations:
+    """Mark inputs as not valid, as if an output of a layer were NaN, without waiting for the device."""
     # A layer that every input has, or at least the first step of a recurrent one.
     everywhere = (name for name in reversed(list(activations.layers)) if name not in activations.present)
     name = next(everywhere, next(iter(activations.layers)))
@@ -134,46 +147,13 @@ def without(activations: Activations, rows: Tensor) -> Activations:
     return replace(activations, layers={**activations.layers, name: marked})
 
 
-def finite_rows(output: Any, size: int) -> Tensor:
-    """Whether every number that belongs to an input is finite, ``(size,)``."""
-    tensors = [tensor for tensor in tensors_in(output) if tensor.dim() and tensor.shape[0] == size]
-    checks = [torch.isfinite(tensor).reshape(size, -1).all(1) for tensor in tensors if tensor.is_floating_point()]
-    if not checks:
-        return torch.ones(size, dtype=torch.bool)
-    return torch.stack([check.to(checks[0].device) for check in checks]).all(0)
-
-
-def tensors_in(value: Any) -> list[Tensor]:
-    """Every tensor of an output, depth first."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, (tuple, list)):
-        return [tensor for part in value for tensor in tensors_in(part)]
-    logits = getattr(value, "logits", None)
-    return [logits] if isinstance(logits, Tensor) else []
-
-
-def take_rows(value: Any, rows: Tensor, size: int) -> Any:
-    """The same output for some of the inputs."""
-    if isinstance(value, Tensor):
-        return value[rows.to(value.device)] if value.dim() and value.shape[0] == size else value
-    if isinstance(value, Mapping):
-        return {name: take_rows(part, rows, size) for name, part in value.items()}
-    if isinstance(value, (tuple, list)):
-        return tuple(take_rows(part, rows, size) for part in value)
-    logits = getattr(value, "logits", None)
-    return take_rows(logits, rows, size) if isinstance(logits, Tensor) else value
-
-
 class TimeUp(Exception):
-    """A call took longer than it was given."""
+    """Say that a call took longer than it was given."""
 
 
 @contextmanager
 def time_limit(seconds: float | None, device: torch.device) -> Iterator[None]:
-    """Within: at most so many seconds, or :class:`TimeUp`.
+    """Raise :class:`TimeUp` in a block that takes longer than so many seconds.
 
     In the main thread of a Unix process a call is interrupted as soon as Python code runs in it. Elsewhere, and
     within one long operation of PyTorch, it is noticed at the end.
@@ -183,7 +163,7 @@ def time_limit(seconds: float | None, device: torch.device) -> Iterator[None]:
         return
     started = time.monotonic()
     alarmed = hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
-    with _alarm(seconds) if alarmed else _nothing():
+    with _alarm(seconds) if alarmed else nullcontext():
         yield
         if device.type == "cuda":
             torch.cuda.synchronize(device)
@@ -203,8 +183,3 @@ def _alarm(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
