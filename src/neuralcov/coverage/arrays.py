@@ -48,7 +48,7 @@ def as_activations(
     return with_ordinary_tensors(batch)
 
 
-def arranged(batch: Activations, layout: Layout) -> Activations:
+def in_layout_order(batch: Activations, layout: Layout) -> Activations:
     """Put the layers of a batch into the order of ``layout``; refuse a batch that does not fit."""
     sizes = {name: outputs.shape[0] for name, outputs in batch.layers.items()}
     if len(set(sizes.values())) > 1:

@@ -14,7 +14,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError
 from neuralcov.core.guards import in_turn
 from neuralcov.core.records import flatten, map_tensors
-from neuralcov.coverage.arrays import arranged
+from neuralcov.coverage.arrays import in_layout_order
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.ownership import GraphOwned
 from neuralcov.tap import Batch, Tap
@@ -126,7 +126,7 @@ class GraphedUpdates:
         assert self.collection.layout is not None
         predictions = "predictions" in self.collection.needs
         activations, _ = self.tap.run(Batch(inputs), predictions=predictions)
-        outputs = arranged(activations, self.collection.layout)
+        outputs = in_layout_order(activations, self.collection.layout)
         # Keys are recorded as well: computed afterwards, each would be started by the host.
         return replace(outputs, keys=outputs.content_keys) if self.collection.keeps_keys else outputs
 
