@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.arguments import show
+from neuralcov.core.arguments import format_value
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions
 from neuralcov.core.errors import CalibrationError, HyperParameterError
 from neuralcov.core.layout import Layout
@@ -112,9 +112,9 @@ class Criterion(ABC, Generic[StateT]):
         for index, parameter in enumerate(identifying):
             value = getattr(self, parameter.name)
             if index == 0 and not parameter.kw_only:
-                parts.append(show(value))
+                parts.append(format_value(value))
             elif value != parameter.default:
-                parts.append(f"{parameter.name}={show(value)}")
+                parts.append(f"{parameter.name}={format_value(value)}")
         return type(self).__name__ + (f"({', '.join(parts)})" if parts else "")
 
     @property

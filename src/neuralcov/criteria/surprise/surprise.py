@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
-from neuralcov.core.arguments import matching, without_match
+from neuralcov.core.arguments import match_globs, without_match
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, exclude_placeless, no_counts
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, resource, widths_of
 from neuralcov.core.errors import CalibrationError, LayerError
@@ -65,7 +65,7 @@ class SurpriseCriterion(Criterion[Buckets]):
         if self.upper is not None:
             checks.number(self, "upper", above=0)
         if not (self.layers is None or isinstance(self.layers, (str, tuple))):
-            raise checks.refuse(self, "layers", "globs joined by |, a tuple of names, or None")
+            raise checks.argument_error(self, "layers", "globs joined by |, a tuple of names, or None")
         parse_bytes(self.memory)
 
     @property
@@ -96,7 +96,7 @@ class SurpriseCriterion(Criterion[Buckets]):
             chosen = tuple(name for name in layout if name in self.layers)
             missing = [name for name in self.layers if name not in layout]
         else:
-            chosen, missing = tuple(matching(layout, self.layers)), without_match(layout, self.layers)
+            chosen, missing = tuple(match_globs(layout, self.layers)), without_match(layout, self.layers)
         if missing or not chosen:
             raise LayerError(
                 f"{self.name}: layers={self.layers!r} names {missing[0] if missing else 'no layer'!r} "
