@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.core.activations import Activations, home_of
+from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.errors import InputError
 from neuralcov.core.guards import with_ordinary_tensors
 from neuralcov.core.layout import Layout
@@ -83,7 +83,7 @@ def _as_outputs(name: str, outputs: Any, device: torch.device | str | None) -> T
             "expected (batch, neurons)"
         )
     dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    home = home_of(tensor.device if device is None else torch.device(device))
+    home = statistics_device(tensor.device if device is None else torch.device(device))
     return tensor.detach().to(home, dtype)
 
 
