@@ -46,7 +46,7 @@ class Record:
             _require_declarable(cls, name)
             Record.known[name] = cls
 
-    def settled(self) -> Self:
+    def compact(self) -> Self:
         """What is stored of it: all of it, but for what is there for the sake of speed alone."""
         return self
 
@@ -120,7 +120,7 @@ def flatten(
             tensors[path] = tree
             return {"tensor": path}
         if isinstance(tree, Record):
-            parts = {k: walk(v, f"{prefix}.{k}") for k, v in _fields(tree.settled()).items()}
+            parts = {k: walk(v, f"{prefix}.{k}") for k, v in _fields(tree.compact()).items()}
             return {"record": name_of(type(tree)), "fields": parts}
         if isinstance(tree, tuple):
             return [walk(item, f"{prefix}.{i}") for i, item in enumerate(tree)]

@@ -139,7 +139,7 @@ class BucketSet(Record, name="bucket-set"):
         grown = BucketSet(numbers[:room])
         return _announced(grown, kept.sum())
 
-    def settled(self) -> Self:
+    def compact(self) -> Self:
         """Without the room behind the numbers."""
         return replace(self, numbers=self.numbers[: int(self.count())])
 
