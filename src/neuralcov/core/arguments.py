@@ -17,7 +17,7 @@ from neuralcov.core.shapes import Bool
 
 
 def format_value(value: Any) -> str:
-    """How a hyper-parameter reads in names and messages: ``0.75``, ``10``, ``label``."""
+    """Format a hyper-parameter for names and messages: ``0.75``, ``10``, ``label``."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float):
@@ -29,13 +29,13 @@ def format_value(value: Any) -> str:
 
 
 def argument_error(owner: object, field: str, rule: str) -> HyperParameterError:
-    """The error for ``owner.field``, naming class, argument, value and rule."""
+    """Return the error for ``owner.field``, which names class, argument, value and rule."""
     value = getattr(owner, field)
     return HyperParameterError(f"{type(owner).__name__}({field}={value!r}): {field} must be {rule}")
 
 
 def _plain(owner: object, field: str) -> Any:
-    """The value; one of NumPy's is made a plain one in its place, so that names and files can hold it."""
+    """Return the value; replace one of NumPy's by a plain one, so that names and files can hold it."""
     value = getattr(owner, field)
     if isinstance(value, np.generic):
         value = value.item()
@@ -89,7 +89,7 @@ def flag(owner: object, field: str) -> None:
 
 
 def usable_device(device: torch.device | str) -> torch.device:
-    """The device, or one sentence on why it cannot be used."""
+    """Return the device, or refuse it in one sentence on why it cannot be used."""
     try:
         chosen = torch.device(device)
         torch.empty(0, device=chosen)
@@ -120,7 +120,7 @@ def require(module: str, what: str, *, extra: str | None = None) -> Any:
 
 
 class Glance:
-    """A flag on a device, for work that may be skipped if the flag is known to be down.
+    """Look at a flag on a device, for work that may be skipped if the flag is known to be down.
 
     On a GPU the flag is sent to the host and read only if it has arrived; nobody waits for it.
     """
@@ -140,7 +140,7 @@ class Glance:
 
 
 def match_globs(names: Iterable[str], pattern: str) -> list[str]:
-    """The names that match one of the globs joined by ``|`` as a whole, and none that starts with ``!``.
+    """Return the names that match one of the globs joined by ``|`` as a whole, and none that starts with ``!``.
 
     >>> match_globs(["conv1", "conv2", "fc"], "conv*|!conv2"), match_globs(["conv1", "fc"], "!fc")
     (['conv1'], ['conv1'])
@@ -150,7 +150,7 @@ def match_globs(names: Iterable[str], pattern: str) -> list[str]:
 
 
 def split_globs(pattern: str) -> tuple[list[str], list[str]]:
-    """The globs to take, ``*`` where there are none, and those to leave out, without their ``!``.
+    """Return the globs to take, ``*`` where there are none, and those to leave out, without their ``!``.
 
     >>> split_globs("conv*|!conv2"), split_globs("!fc")
     ((['conv*'], ['conv2']), (['*'], ['fc']))
@@ -161,12 +161,12 @@ def split_globs(pattern: str) -> tuple[list[str], list[str]]:
 
 
 def matches(name: str, globs: Iterable[str]) -> bool:
-    """Whether a name matches one of the globs as a whole."""
+    """Return whether a name matches one of the globs as a whole."""
     return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
 
 
 def without_match(names: Iterable[str], pattern: str) -> list[str]:
-    """The parts of a pattern that match no name, as they are written.
+    """Return the parts of a pattern that match no name, as they are written.
 
     >>> without_match(["conv1", "fc"], "conv*|head|!fcc")
     ['head', '!fcc']

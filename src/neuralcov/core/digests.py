@@ -20,7 +20,7 @@ _SECOND = 0x94D049BB133111EB - (1 << 64)
 
 
 def splitmix64(numbers: Tensor) -> Tensor:
-    """Every bit of the result depends on every bit of the number.
+    """Mix numbers so that every bit of the result depends on every bit of the number.
 
     >>> import torch
     >>> splitmix64(torch.tensor([GOLDEN_RATIO]))[0].item() == 0xE220A8397B1DCDAF - (1 << 64)  # first of seed 0
@@ -34,7 +34,7 @@ def splitmix64(numbers: Tensor) -> Tensor:
 
 
 def splitmix64_words(numbers: np.ndarray) -> np.ndarray:
-    """The same on an array of signed 64-bit numbers, where starting an operation of PyTorch takes longer than it."""
+    """Mix an array of signed 64-bit numbers in the same way, where starting an operation of PyTorch takes longer."""
     words = numbers.view(np.uint64)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(_FIRST + (1 << 64))
     words = (words ^ (words >> np.uint64(27))) * np.uint64(_SECOND + (1 << 64))
@@ -47,7 +47,7 @@ def _splitmix64_by_numpy(numbers: Tensor) -> Tensor:
 
 
 def _shifted(numbers: Tensor, bits: int) -> Tensor:
-    """Shifted right with zeros coming in, which PyTorch's shift of signed numbers does not do."""
+    """Shift right with zeros coming in, which PyTorch's shift of signed numbers does not do."""
     return (numbers >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -89,7 +89,7 @@ def folds(keys: Int[Tensor, "batch 2"], count: int) -> Int[Tensor, "batch"]:
 
 
 def _keys_on_host(parts: Sequence[Tensor]) -> np.ndarray:
-    """The same by NumPy, which has whole numbers multiplied several times faster on a CPU."""
+    """Compute the same by NumPy, which multiplies whole numbers several times faster on a CPU."""
     cut = [_words(part).numpy() for part in parts]
     words = cut[0] if len(cut) == 1 else np.concatenate(cut, axis=1)
     factors = _host_factors(tuple(part.shape[1] for part in cut))

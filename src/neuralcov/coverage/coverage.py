@@ -29,7 +29,7 @@ from neuralcov.tap.rows import Rows
 
 
 class Coverage(CoverageData):
-    """Test coverage of a model.
+    """Measure the test coverage of a model.
 
     Args:
         model: any module; it is run in eval mode without gradients and left as it was.

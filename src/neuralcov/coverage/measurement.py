@@ -29,7 +29,7 @@ OldIdentity = Callable[[frozenset[str]], str]
 
 
 class Learnt:
-    """What calibration taught the criteria of one coverage, and the ids that files know it by.
+    """Hold what calibration taught the criteria of one coverage, and the ids that files know it by.
 
     Args:
         reference: what was learnt, ``None`` before calibration and where a state was loaded without it.
@@ -66,7 +66,7 @@ class Learnt:
 
 
 class Measurement:
-    """All that one coverage is made of.
+    """Hold all that one coverage is made of.
 
     Args:
         collection: criteria and their states.
