@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 import neuralcov as nc
-from neuralcov.sources.folders import image_folder
+from neuralcov.sources.data import image_folder
 
 
 def write(folder, name, image):

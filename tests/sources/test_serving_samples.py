@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from neuralcov.core.errors import InputError
-from neuralcov.sources.folders import image_folder
+from neuralcov.sources.data import image_folder
 from neuralcov.sources.samples import Samples
 
 

@@ -10,7 +10,7 @@ from torch import nn
 
 from neuralcov.core.errors import InputError
 from neuralcov.demo.digits import DigitsNet, digits, train_digits
-from neuralcov.sources.folders import image_folder
+from neuralcov.sources.data import image_folder
 from neuralcov.sources.samples import Batches, NamedBatches, Samples
 from neuralcov_lab.data.cifar10 import cifar10
 from neuralcov_lab.data.imdb import imdb, imdb_vocabulary

@@ -46,8 +46,8 @@ from neuralcov.fuzz.campaign.reader import PARTS, open_campaign
 from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.report.text import show_value
+from neuralcov.sources.data import parse_channels
 from neuralcov.sources.models import weights_of
-from neuralcov.sources.whole import parse_channels
 
 fuzz = typer.Typer(help="Search for inputs a model gets wrong, guided by coverage.", no_args_is_help=True)
 

@@ -16,10 +16,10 @@ from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import NC
 from neuralcov.fuzz import Fuzzer, FuzzSettings, Mutation, Stylise, image_mutations, style_folder, text_mutations
 from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.sources.data import choose, load_samples
 from neuralcov.sources.models import load_model
 from neuralcov.sources.names import split_call
 from neuralcov.sources.samples import Samples
-from neuralcov.sources.whole import choose, load_samples
 
 _CALIBRATION = "calibration.ncal"
 # Sources whose names are paths.
@@ -184,9 +184,14 @@ def _preprocess(samples: Samples) -> Callable[[Tensor], Any]:
         return samples.prepare
 
     def tell_lengths(tokens: Tensor) -> dict[str, Tensor]:
-        return {"tokens": tokens, "lengths": (tokens != 0).sum(1).clamp(min=1)}
+        return {"tokens": tokens, "lengths": count_words(tokens)}
 
     return tell_lengths
+
+
+def count_words(tokens: Tensor) -> Tensor:
+    """Return the number of words of each text, at least 1; 0 is padding."""
+    return (tokens != 0).sum(1).clamp(min=1)
 
 
 def _mutations(names: CampaignNames, samples: Samples, model: nn.Module) -> list[Mutation]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from neuralcov.cli.console import note
-from neuralcov.cli.fuzz_setup import CampaignNames, PreparedFuzzer, absolute_name, build, names_of
+from neuralcov.cli.fuzz_setup import CampaignNames, PreparedFuzzer, absolute_name, build, count_words, names_of
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.settings import FuzzSettings
@@ -132,7 +132,7 @@ def stored_seeds(folder: Path) -> Samples | None:
             levels=int(told["levels"]),
             mean=tuple(map(float, told["mean"])),
             std=tuple(map(float, told["std"])),
-            lengths=(inputs != 0).sum(1).clamp(min=1) if told["texts"] else None,
+            lengths=count_words(inputs) if told["texts"] else None,
             words=_stored_words(folder),
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -141,7 +141,7 @@ def stored_seeds(folder: Path) -> Samples | None:
 
 def _stored_words(folder: Path) -> tuple[str, ...] | None:
     path = folder / "words.txt"
-    return tuple(path.read_text().split("\n")) if path.is_file() else None
+    return tuple(path.read_text(encoding="utf-8").split("\n")) if path.is_file() else None
 
 
 def _chosen(what: str, given: str | None, stored: str | None, how: str, trust: bool) -> str | None:

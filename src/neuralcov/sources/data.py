@@ -1,20 +1,29 @@
-"""Read data named on the command line, as a loader of batches."""
+"""Read data named on the command line: as a loader of batches, or whole; folders of images among it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from neuralcov.core.arguments import require
 from neuralcov.core.errors import InputError, NeuralcovError
-from neuralcov.sources.folders import image_folder
+from neuralcov.fuzz.mutations.style import IMAGE_SUFFIXES
 from neuralcov.sources.names import Source, imported, offered, split_call
 from neuralcov.sources.npz import read_npz
-from neuralcov.sources.samples import Batches, Samples
+from neuralcov.sources.samples import Batches, NamedBatches, Samples
+from neuralcov.tap import unpack_batch
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 _FORMS = "zoo:NAME, folder:PATH, npz:PATH, hf:PATH or package.module:factory"
+_HIGHEST_16_BIT = 65_535
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,3 +158,107 @@ def _from_hub_folder(path: str, batch_size: int) -> Iterable[Any]:
     except Exception as error:
         raise InputError(f"data 'hf:{path}' cannot be read: {_said(error)}") from error
     return OwnLoader(f"hf:{path}", found.iter(batch_size=batch_size))
+
+
+def load_samples(
+    text: str, *, mean: tuple[float, ...] = (), std: tuple[float, ...] = (), split: str = "test"
+) -> Samples:
+    """Read inputs with their labels: images as bytes or floats in [0, 1], or tokens.
+
+    Args:
+        text: as for :func:`load_data`.
+        mean: per channel, for data that does not bring its own.
+        std: per channel, likewise.
+        split: the part of an offered data set meant when it does not say.
+    """
+    found = load_data(text, batch_size=1000, split=split)
+    if isinstance(found.loader, (Batches, NamedBatches)):
+        samples = found.loader.samples
+    else:
+        samples = _gathered(found.name, found.loader)
+    if len(mean) != len(std):
+        raise InputError(f"{len(mean)} means and {len(std)} deviations: expected one of each per channel")
+    return replace(samples, mean=mean, std=std) if mean else samples
+
+
+def choose(samples: Samples, count: int | None, seed: int) -> Samples:
+    """Return so many of the samples, drawn at random; all where there are fewer."""
+    if count is None or count >= len(samples):
+        return samples
+    rows = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))[:count]
+    return samples.take(rows.sort().values)
+
+
+def parse_channels(text: str | None) -> tuple[float, ...]:
+    """Read numbers separated by commas.
+
+    >>> parse_channels("0.5,0.4,0.3")
+    (0.5, 0.4, 0.3)
+    """
+    try:
+        return () if text is None else tuple(float(part) for part in text.split(","))
+    except ValueError as error:
+        raise InputError(f"{text!r}: expected numbers separated by commas, one per channel") from error
+
+
+def _gathered(name: str, loader: Iterable[object]) -> Samples:
+    batches = [unpack_batch(item) for item in loader]
+    inputs, labels = [batch.inputs for batch in batches], [batch.labels for batch in batches]
+    if not inputs or not all(isinstance(part, Tensor) for part in inputs) or any(part is None for part in labels):
+        raise InputError(f"data {name!r}: expected batches of (inputs, labels): fuzzing starts from known classes")
+    known = torch.cat([part for part in labels if part is not None])
+    classes = tuple(str(number) for number in range(int(known.max()) + 1))
+    return Samples(name, torch.cat(inputs), known, classes)
+
+
+def image_folder(folder: Path) -> Samples:
+    """Read all images below ``folder``, whose subfolders are the classes in alphabetical order.
+
+    Images must be of one size; grey ones are read as RGB, and those of 16 bits scaled to 8.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: there is no such folder")
+    classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    images: list[torch.Tensor] = []
+    labels: list[int] = []
+    for label, name in enumerate(classes):
+        for path in sorted((folder / name).rglob("*")):
+            if path.suffix.lower() in IMAGE_SUFFIXES:
+                images.append(_read_image(path, images[0].shape if images else None))
+                labels.append(label)
+    if not images:
+        raise InputError(f"{folder}: no images in class folders; expected {folder}/CLASS/IMAGE.png")
+    return Samples(str(folder), torch.stack(images), torch.tensor(labels), tuple(classes))
+
+
+def _read_image(path: Path, expected: torch.Size | None) -> torch.Tensor:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            pixels = torch.from_numpy(_image_bytes(path, image)).permute(2, 0, 1)
+    except InputError:
+        raise
+    except Exception as error:  # Decoders end in any error there is when a file is damaged.
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{path}: not an image that can be read ({reason})") from error
+    if expected is not None and pixels.shape != expected:
+        size, wanted = (f"{shape[2]}×{shape[1]}" for shape in (pixels.shape, expected))
+        raise InputError(f"{path}: {size} pixels, expected {wanted} like the images before it")
+    return pixels
+
+
+def _image_bytes(path: Path, image: Image.Image) -> np.ndarray:
+    """Return ``(height, width, 3)`` bytes; grey images of 16 bits are scaled, where PIL would cut them off at 255."""
+    if image.mode == "F":
+        raise InputError(f"{path}: pixels of mode F, expected 8 or 16 bits; save it with 8")
+    if not image.mode.startswith("I"):
+        return np.array(image.convert("RGB"))
+    grey = np.array(image).astype(np.int64)
+    if grey.min() < 0 or grey.max() > _HIGHEST_16_BIT:
+        raise InputError(
+            f"{path}: pixels from {grey.min()} to {grey.max()}, expected 0 to {_HIGHEST_16_BIT}; save it with 8 bits"
+        )
+    # 65,535 is 257 times 255.
+    narrow = ((grey + 128) // 257).astype(np.uint8)
+    return np.repeat(narrow[:, :, None], 3, axis=2)

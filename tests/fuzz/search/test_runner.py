@@ -2,7 +2,6 @@
 
 import time
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from torch import nn
 import neuralcov as nc
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.fuzz.formats import Pixels
-from neuralcov.fuzz.search.runner import ModelRunner, TimeUp, finite_rows, in_halves, take_rows, time_limit
+from neuralcov.fuzz.search.runner import ModelRunner, TimeUp, in_halves, time_limit
 
 CPU = torch.device("cpu")
 
@@ -121,20 +120,3 @@ def test_batches_joined_are_the_batch():
         torch.testing.assert_close(together.layers[name], outputs)
         assert together.present[name][2:].all()
         assert torch.equal(together.present[name][:2], whole.present[name][:2])
-
-
-def test_finite_rows_of_any_output():
-    good, bad = torch.zeros(2, 3), torch.tensor([[0.0, 1.0], [float("inf"), 0.0]])
-    assert finite_rows(good, 2).tolist() == [True, True]
-    assert finite_rows({"logits": bad, "loss": torch.tensor(torch.nan)}, 2).tolist() == [True, False]
-    assert finite_rows((good, [bad]), 2).tolist() == [True, False]
-    assert finite_rows(torch.ones(2, dtype=torch.int64), 2).tolist() == [True, True]
-
-
-def test_rows_of_any_output():
-    output = {"a": torch.arange(3), "b": (torch.arange(6).reshape(3, 2), torch.tensor(7))}
-    taken = take_rows(output, torch.tensor([2, 0]), 3)
-    assert taken["a"].tolist() == [2, 0]
-    assert taken["b"][0].tolist() == [[4, 5], [0, 1]]
-    assert int(taken["b"][1]) == 7
-    assert np.isscalar(take_rows(3, torch.tensor([0]), 1))

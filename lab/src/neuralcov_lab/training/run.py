@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from neuralcov.core.errors import InputError
-from neuralcov.sources.folders import image_folder
+from neuralcov.sources.data import image_folder
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.networks import VAE, Discriminator, Generator
 from neuralcov_lab.training.files import (

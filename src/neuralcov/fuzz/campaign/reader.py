@@ -139,4 +139,4 @@ def _input_format(identity: dict[str, Any], place: CampaignFolder) -> InputForma
     if identity["kind"] == "pixels":
         return Pixels(identity["levels"])
     words = place.path / "words.txt"
-    return Tokens(identity["padding"], words.read_text().split("\n") if words.is_file() else None)
+    return Tokens(identity["padding"], words.read_text(encoding="utf-8").split("\n") if words.is_file() else None)

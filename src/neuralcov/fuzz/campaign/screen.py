@@ -104,7 +104,7 @@ def table_of(stats: Stats) -> Table:
     table.add_column(justify="right")
     table.add_row("candidates judged per second", f"{stats.per_second:,.0f}")
     table.add_row("seeds done, waves", f"{stats.iterations:,}, {stats.waves:,}")
-    table.add_row("candidates, of them valid", f"{stats.candidates:,}, {_share(stats.valid, stats.candidates)}")
+    table.add_row("candidates, of them acceptable", f"{stats.candidates:,}, {_share(stats.valid, stats.candidates)}")
     table.add_row("kept, of those judged", f"{stats.kept:,}, {stats.admitted:.1%}")
     table.add_row("in the queue", f"{stats.queue:,}")
     table.add_row("[bold]faults[/]", f"[bold]{stats.faults:,}[/]")

@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from neuralcov.core.arguments import require
 from neuralcov.core.errors import InputError
-from neuralcov.fuzz.mutations.mutation import FunctionMutation, ListedMutation, MutationDraw
+from neuralcov.fuzz.mutations.mutation import FunctionMutation, ListedMutation, Mutation, MutationDraw
 
 BlurKernel = tuple[str, int]
 
@@ -239,3 +239,25 @@ def kornia_mutation(augmentation: Any, *, geometric: bool | None = None, name: s
             return found
 
     return FunctionMutation(drawn, geometric=geometric, name=name or type(augmentation).__name__)
+
+
+def image_mutations(side: int = 32) -> list[Mutation]:
+    """Return contrast, brightness, translation, scaling, rotation and blur, for pictures of ``side`` pixels.
+
+    The lists are those of the NLC artefact, which go back to DeepTest and DeepXplore, without the entries that
+    change nothing; shifts of 5 pixels are meant for 32 and grow with the side.
+    """
+    shift = max(1, round(5 * side / 32))
+    return [
+        Contrast([0.8, 1.2, 1.4, 1.6, 1.8, 2.0]),
+        Brightness([10, 20, 30, 40, 50, 60, 70]),
+        translation([(-shift, -shift), (-shift, 0), (0, -shift), (shift, 0), (0, shift), (shift, shift)]),
+        scaling([0.8, 0.85, 0.9, 0.95]),
+        Rotation([degrees for degrees in range(-30, 31) if degrees]),
+        Blur(
+            [("box", size) for size in (3, 4, 5, 6)]
+            + [("gaussian", size) for size in (3, 5, 7)]
+            + [("median", size) for size in (3, 5)]
+            + [("bilateral", 9)]
+        ),
+    ]

@@ -18,7 +18,7 @@ from neuralcov.core.errors import InputError
 from neuralcov.fuzz.mutations.mutation import ListedMutation, MutationDraw
 
 STRENGTHS = (0.4, 0.6, 0.8)
-_IMAGES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm"}
+IMAGE_SUFFIXES = {".png", ".jpg", ".jpeg", ".bmp", ".webp", ".ppm"}
 _STYLE_SIDE = 256
 _EPSILON = 1e-5
 
@@ -124,7 +124,7 @@ def style_folder(folder: str | Path | None = None) -> dict[str, Tensor]:
     place = Path(folder)
     if not place.is_dir():
         raise InputError(f"{place}: there is no such folder of style images")
-    found = {path.stem: _read(path) for path in sorted(place.iterdir()) if path.suffix.lower() in _IMAGES}
+    found = {path.stem: _read(path) for path in sorted(place.iterdir()) if path.suffix.lower() in IMAGE_SUFFIXES}
     if not found:
         raise InputError(f"{place}: no images to take styles from; expected .png or .jpg files")
     return found

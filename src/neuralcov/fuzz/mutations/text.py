@@ -273,3 +273,27 @@ def _neighbours() -> dict[str, str]:
 
 
 NEIGHBOURS: Mapping[str, str] = _neighbours()
+
+
+def text_mutations(
+    words: Sequence[str] | None = None, vectors: Tensor | None = None, *, padding: int = 0, unknown: int = 1
+) -> list[Mutation]:
+    """Return swap, drop, duplicate, shuffle; typos where words are given, nearby words where their vectors are.
+
+    Args:
+        words: the vocabulary, a word per token.
+        vectors: ``(vocabulary, dimensions)``, such as a model's own embedding.
+        padding: the token behind a text's end.
+        unknown: the token of a word that is not in the vocabulary.
+    """
+    found: list[Mutation] = [
+        Swap(padding=padding),
+        Drop(padding=padding),
+        Duplicate(padding=padding),
+        Shuffle(padding=padding),
+    ]
+    if words is not None:
+        found.append(Substitute("typo", typo_table(words, unknown=unknown), padding=padding))
+    if vectors is not None:
+        found.append(Substitute("nearby word", neighbour_table(vectors, keep=[padding, unknown]), padding=padding))
+    return found
