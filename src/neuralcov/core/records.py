@@ -43,7 +43,7 @@ class Record:
         cls.free_fields = cls.free_fields | {*free, *resources}
         cls.resource_fields = cls.resource_fields | set(resources)
         if name is not None:
-            _require_declarable(cls, name)
+            require_declarable(cls, name, Record.known, "record")
             Record.known[name] = cls
 
     def compact(self) -> Self:
@@ -51,20 +51,20 @@ class Record:
         return self
 
 
-def _require_declarable(cls: type[Record], name: str) -> None:
-    """Refuse a name that another class has, or that does not tell whose it is."""
+def require_declarable(cls: type, name: str, known: Mapping[str, type], what: str) -> None:
+    """Refuse a name that another of the known classes has, or that does not tell whose it is."""
     ours = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
     if not ours and not all(name.partition(".")):
         raise DeclarationError(
-            f"{cls.__qualname__}: the record name {name!r} needs a prefix of its package, for example "
+            f"{cls.__qualname__}: the {what} name {name!r} needs a prefix of its package, for example "
             f"{cls.__module__.partition('.')[0] + '.' + name!r}"
         )
     if ours and "." in name and name not in SCHEMA_1:
-        raise DeclarationError(f"{cls.__qualname__}: the record name {name!r} has a dot, which marks other packages")
-    other = Record.known.get(name)
+        raise DeclarationError(f"{cls.__qualname__}: the {what} name {name!r} has a dot, which marks other packages")
+    other = known.get(name)
     if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
         raise DeclarationError(
-            f"two records are called {name!r}: {other.__qualname__} of {other.__module__} and {cls.__qualname__} of "
+            f"two {what}s are called {name!r}: {other.__qualname__} of {other.__module__} and {cls.__qualname__} of "
             f"{cls.__module__}; give one of them another name"
         )
 

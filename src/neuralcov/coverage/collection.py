@@ -59,11 +59,6 @@ class CriterionCollection:
         return frozenset().union(*(criterion.needs for criterion in self.criteria))
 
     @property
-    def learns(self) -> frozenset[str]:
-        """What calibration must fill."""
-        return frozenset().union(*(criterion.learns for criterion in self.criteria))
-
-    @property
     def empty(self) -> bool:
         """Whether nothing has been observed."""
         return self._holdings is None

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
@@ -18,13 +19,15 @@ from neuralcov.core.criterion import MERGE_EXACT, ORDER_FREE, SPLIT_FREE, Criter
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.lvc import schema1
-from neuralcov.criteria.lvc.folds import among
+from neuralcov.criteria.lvc.folds import Folds, among
 from neuralcov.criteria.lvc.learnt import LVCLearnt
 from neuralcov.criteria.lvc.room import FAR, SLOTS, TOO_FAR, Room, kinds_of, places
+from neuralcov.criteria.lvc.sample import Sample
 from neuralcov.criteria.lvc.suites import LVCState, Suites, suites_of
 from neuralcov.criteria.lvc.whitened import Whitened
-from neuralcov.statistics.calibration import Reference
-from neuralcov.statistics.moments import empty_moments, merge_all
+from neuralcov.statistics.calibration import Calibration
+from neuralcov.statistics.moments import Moments, empty_moments, merge_all
+from neuralcov.statistics.statistic import Statistic
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +77,11 @@ class LVC(Criterion[LVCState]):
         checks.whole_number(self, "refresh", at_least=1)
 
     @property
-    def learns(self) -> frozenset[str]:
-        """Covariances, a sample to see how long whitened inputs get, and folds where the reference is corrected."""
-        folds = {f"folds({self.groups})"} if self.relative and self.groups > 1 else set()
-        return frozenset({"moments", "sample"} | folds)
+    @override
+    def learns(self) -> frozenset[Statistic[Any]]:
+        # A sample to see how long whitened inputs get, and folds where the reference is corrected.
+        folds = {Folds(self.groups)} if self.relative and self.groups > 1 else set()
+        return frozenset({Moments(), Sample(), *folds})
 
     @property
     def promises(self) -> frozenset[str]:
@@ -94,9 +98,10 @@ class LVC(Criterion[LVCState]):
         """Moments and rooms have one size; dealing inputs to folds has not been made to be recorded."""
         return self.groups == 1
 
-    def calibrate(self, reference: Reference) -> Self:
+    @override
+    def calibrate(self, calibration: Calibration) -> Self:
         """Factorise the training covariances, and learn the limit of ordinary lengths and the volumes of reference."""
-        learnt = LVCLearnt.of(self.name, self.ridge, self.groups, reference, relative=self.relative)
+        learnt = LVCLearnt.of(self.name, self.ridge, self.groups, calibration, relative=self.relative)
         return replace(self, fitted=learnt)
 
     def upgrade(self, fitted: Any, state: Any) -> tuple[Any, Any]:
