@@ -8,7 +8,7 @@ PIP_CONSTRAINT ?= constraints.txt
 export PIP_CONSTRAINT
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test lint types imports shapes unit lab-smoke lab slow bench package clean
+.PHONY: demo test lint types imports shapes unit lab-smoke lab slow bench coverage package clean
 
 demo: $(VENV)/.installed
 	$(BIN)/neuralcov demo
@@ -32,6 +32,11 @@ shapes: $(VENV)/.installed-dev
 
 unit: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m "not slow"
+
+# Which lines of ours the tests run: the quick ones of the lower folders, without those that check shapes.
+coverage: $(VENV)/.installed-dev
+	$(BIN)/python -m coverage run -m pytest -m "not slow" tests/core tests/kernels tests/statistics tests/criteria tests/results
+	$(BIN)/python -m coverage report
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks --output bench.json
@@ -67,4 +72,4 @@ $(VENV)/.installed-dev: lab/pyproject.toml $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache demo-results
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage demo-results

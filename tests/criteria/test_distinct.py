@@ -40,7 +40,7 @@ def played(arrival):
             patched.setattr(module, "looking_is_free", lambda device: False)
             patched.setattr(module, "announce", lambda grown: grown)
         if arrival == "one batch later":
-            patched.setattr(module, "cut", lambda known: known.settled())
+            patched.setattr(module, "cut", lambda known: known.compact())
         yield
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.arguments import show
+from neuralcov.core.arguments import format_value
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
 from neuralcov.core.errors import CalibrationError, CoverageWarning, HyperParameterError
 from neuralcov.core.layout import Layout
@@ -119,9 +119,9 @@ class Criterion(ABC, Generic[StateT]):
         for index, parameter in enumerate(identifying):
             value = getattr(self, parameter.name)
             if index == 0 and not parameter.kw_only:
-                parts.append(show(value))
+                parts.append(format_value(value))
             elif value != parameter.default:
-                parts.append(f"{parameter.name}={show(value)}")
+                parts.append(f"{parameter.name}={format_value(value)}")
         return type(self).__name__ + (f"({', '.join(parts)})" if parts else "")
 
     @property
@@ -257,7 +257,7 @@ class Criterion(ABC, Generic[StateT]):
         return self.init(layout)
 
     def learnt_template(self, layout: Layout) -> Any:
-        """Return the form of what :meth:`for_state_file` gives, to check files against; ``None``: leave it unchecked."""
+        """Return the form of what :meth:`for_state_file` gives, to check files against; ``None``: do not check it."""
         if type(self).calibrate is Criterion.calibrate:
             return next((statistic.template(layout)[0] for statistic in self.learns), None)
         return None

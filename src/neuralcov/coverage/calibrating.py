@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralcov.core.activations import Activations, home_of
+from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.counts import NOT_FINITE
 from neuralcov.core.errors import CalibrationError, InputError
 from neuralcov.core.guards import ordinary_tensors
@@ -88,7 +88,7 @@ def _fit(ours: Measurement, calibration: Calibration, old_identity: OldIdentity 
 def _read_calibration(ours: Measurement, path: AnyPath) -> StoredCalibration:
     """Read a saved calibration; refuse one of other layers, and one that lacks what a criterion learns from."""
     collection = ours.collection
-    home = home_of(torch.device("cpu") if ours.tap is None else ours.tap.device)
+    home = statistics_device(torch.device("cpu") if ours.tap is None else ours.tap.device)
     stored = load_calibration(path, home if collection.layout is None else collection.layout.device)
     calibration = stored.calibration
     layout = calibration.layout(home)
@@ -116,7 +116,7 @@ def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -
         path: of the saved calibration.
         device: where statistics live.
     """
-    stored = load_calibration(path, home_of(device))
+    stored = load_calibration(path, statistics_device(device))
     calibration, known, collection = stored.calibration, ours.learnt_ids(), ours.collection
     for criterion in collection.criteria:
         if criterion.learns:

@@ -30,7 +30,7 @@ OldIdentity = Callable[[Iterable[AnyStatistic]], str]
 
 
 class Learnt:
-    """What calibration taught the criteria of one coverage, and the ids that files know it by.
+    """Hold what calibration taught the criteria of one coverage, and the ids that files know it by.
 
     Args:
         calibration: what was learnt, ``None`` before calibration and where a state was loaded without it.
@@ -67,7 +67,7 @@ class Learnt:
 
 
 class Measurement:
-    """All that one coverage is made of.
+    """Hold all that one coverage is made of.
 
     Args:
         collection: criteria and their states.

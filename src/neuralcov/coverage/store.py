@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(frozen=True, eq=False)
 class StoredCoverage:
-    """The content of a state file.
+    """Hold the content of a state file.
 
     Args:
         layout: the layers.
@@ -79,7 +79,7 @@ class StoredCoverage:
 
 @dataclass(frozen=True, eq=False)
 class StoredCalibration:
-    """The content of a calibration file; ``old_identity`` is there for one of schema 1."""
+    """Hold the content of a calibration file; ``old_identity`` is there for one of schema 1."""
 
     calibration: Calibration
     provenance: Mapping[str, Any]
@@ -97,7 +97,7 @@ def write_coverage(file: BinaryIO, content: StoredCoverage) -> str:
 
 
 def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The header and the tensors of a state file."""
+    """Return the header and the tensors of a state file."""
     tensors: dict[str, Tensor] = {}
     entries = []
     for key, criterion, state in zip(plain_keys(content.criteria), content.criteria, content.states, strict=True):
@@ -219,7 +219,7 @@ def _beyond_budget(stored: Any, file: Container) -> frozenset[str]:
 
 
 class _Tensors(Mapping[str, Tensor]):
-    """The tensors of a file, each read when it is asked for, once."""
+    """Read the tensors of a file, each when it is asked for, once."""
 
     def __init__(self, file: Container, read: Callable[[str], Tensor]) -> None:
         self._file, self._read = file, read
@@ -242,7 +242,7 @@ class _Tensors(Mapping[str, Tensor]):
 
 @dataclass(frozen=True, eq=False)
 class _Entry:
-    """One criterion of a state file, known by name and hyper-parameters, its tensors not read yet."""
+    """Hold one criterion of a state file, known by name and hyper-parameters, its tensors not read yet."""
 
     criterion: AnyCriterion
     key: str
@@ -313,7 +313,7 @@ class _Entry:
 
 
 def _seen(inputs: Mapping[str, Any], file: Container, rule: KeyRule | None) -> SeenInputs:
-    """The runs and the sketch of a file."""
+    """Read the runs and the sketch of a file."""
     seen = SeenInputs(rule)
     runs = [
         Run(
@@ -335,7 +335,7 @@ def _seen(inputs: Mapping[str, Any], file: Container, rule: KeyRule | None) -> S
 
 @contextmanager
 def _damage_told(file: Container) -> Iterator[None]:
-    """A block that reads a header: what it lacks becomes one sentence."""
+    """Turn what a header lacks, in a block that reads it, into one sentence."""
     try:
         yield
     except NeuralcovError as error:
@@ -347,5 +347,5 @@ def _damage_told(file: Container) -> Iterator[None]:
 
 
 def _thaw(value: Any) -> Any:
-    """JSON has no tuples; hyper-parameters have no lists."""
+    """Turn lists into tuples: JSON has no tuples, hyper-parameters have no lists."""
     return tuple(_thaw(item) for item in value) if isinstance(value, Sequence) and not isinstance(value, str) else value

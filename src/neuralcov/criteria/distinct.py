@@ -91,7 +91,7 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
 
     def times_shown(self, state: DistinctState) -> Int[Tensor, "kinds"] | None:
         """Return how often each kind was shown, or ``None`` where a file did not say. Waits for the device."""
-        counts = state.seen.settled().counts
+        counts = state.seen.compact().counts
         return None if bool((counts < 0).any()) else counts
 
     @override

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from neuralcov.core.digests import STEP, mixed
+from neuralcov.core.digests import GOLDEN_RATIO, splitmix64
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Int
 from neuralcov.kernels.hashing import lexical_order
@@ -106,7 +106,7 @@ class KindSet(Record, name="distinct-kinds"):
         joined = self.add(other.keys, None, other.columns, other.counts)
         return replace(joined, counts=joined.counts.clamp(min=UNKNOWN))
 
-    def settled(self) -> Self:
+    def compact(self) -> Self:
         """Cut off the room behind the kinds."""
         count = int(self.present().sum())
         columns = None if self.columns is None else self.columns[:count]
@@ -151,9 +151,9 @@ def _salt(second: Tensor, columns: Tensor | int) -> Tensor:
     """Return what is added to the first words of a column's keys."""
     if isinstance(columns, int):
         # As a sum of int64 wraps around.
-        step = ((columns + 1) * STEP + (1 << 63)) % (1 << 64) - (1 << 63)
-        return mixed(second + step)
-    return mixed(second + (columns + 1) * STEP)
+        step = ((columns + 1) * GOLDEN_RATIO + (1 << 63)) % (1 << 64) - (1 << 63)
+        return splitmix64(second + step)
+    return splitmix64(second + (columns + 1) * GOLDEN_RATIO)
 
 
 def _woven(ours: KindSet, keys: Tensor, shown: Tensor, columns: Tensor | None, at: Tensor, fresh: Tensor) -> KindSet:

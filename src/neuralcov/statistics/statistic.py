@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast
 import torch
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.arguments import show
+from neuralcov.core.arguments import format_value
 from neuralcov.core.criterion import load_offered
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
@@ -48,7 +48,7 @@ class Statistic(ABC, Generic[Gathered]):
     @property
     def label(self) -> str:
         """Name and settings, as messages show them and identities are ordered by."""
-        settings = [show(value) for value in self.settings.values()]
+        settings = [format_value(value) for value in self.settings.values()]
         return self.declared + (f"({', '.join(settings)})" if settings else "")
 
     @property

@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.arguments import matching, without_match
+from neuralcov.core.arguments import match_globs, without_match
 from neuralcov.core.errors import LayerError
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import parse_bytes
@@ -248,7 +248,7 @@ def _chosen(layers: LayerGlobs, layout: Layout, owner: str) -> tuple[str, ...]:
         chosen = tuple(name for name in layout if name in layers)
         missing = [name for name in layers if name not in layout]
     else:
-        chosen, missing = tuple(matching(layout, layers)), without_match(layout, layers)
+        chosen, missing = tuple(match_globs(layout, layers)), without_match(layout, layers)
     if missing or not chosen:
         raise LayerError(
             f"{owner}: layers={layers!r} names {missing[0] if missing else 'no layer'!r} "

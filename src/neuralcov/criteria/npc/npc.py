@@ -91,7 +91,7 @@ class NPC(BitmapCriterion):
         if self.upper is not None:
             checks.number(self, "upper", above=0)
             if self.mode == "structure":
-                raise checks.refuse(self, "upper", "left out in mode='structure', which has no distances")
+                raise checks.argument_error(self, "upper", "left out in mode='structure', which has no distances")
 
     @property
     def needs(self) -> frozenset[str]:

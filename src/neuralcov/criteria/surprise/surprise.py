@@ -60,7 +60,7 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         if self.upper is not None:
             checks.number(self, "upper", above=0)
         if not (self.layers is None or isinstance(self.layers, (str, tuple))):
-            raise checks.refuse(self, "layers", "globs joined by |, a tuple of names, or None")
+            raise checks.argument_error(self, "layers", "globs joined by |, a tuple of names, or None")
         parse_bytes(self.memory)
 
     @property
