@@ -15,7 +15,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.shapes import Bool, Float
-from neuralcov.criteria.nlc.covariance_norm import spread
+from neuralcov.criteria.nlc.covariance_norm import covariance_norm
 from neuralcov.statistics.moments import LayerMoments
 
 _BLOCK = 64
@@ -46,7 +46,7 @@ def admit_one_by_one(
     tiles = torch.cat([_packed(moments.scatter) for moments in groups])
     mean = torch.cat([moments.mean.reshape(-1) for moments in groups])
     count = torch.cat([moments.count for moments in groups])
-    norm = torch.cat([spread(m) * m.count * m.width**2 for m in groups])
+    norm = torch.cat([covariance_norm(m) * m.count * m.width**2 for m in groups])
     values = torch.cat([stack.values.double().flatten(1) for stack in batch.stacks], dim=1).contiguous()
     valid = torch.cat([stack.valid_mask() for stack in batch.stacks], dim=1).to(torch.int8).contiguous()
     layers, tile_total = len(count), len(tiles)

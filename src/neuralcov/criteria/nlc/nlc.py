@@ -27,20 +27,20 @@ from neuralcov.core.memory import parse_bytes, show_bytes
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.nlc.admission import admit_one_by_one
-from neuralcov.criteria.nlc.covariance_norm import grow, spread, spread_gain
+from neuralcov.criteria.nlc.covariance_norm import absorb_if_larger, covariance_gain, covariance_norm
 from neuralcov.kernels.operations import usable
 from neuralcov.statistics.moments import LayerMoments, empty_moments
 
 
 @dataclass(frozen=True, eq=False)
-class LayerSpread(Record, name="layer-covariance"):
+class LayerCovariance(Record, name="layer-covariance"):
     """Moments of the layers of one width, and the spread they amount to."""
 
     moments: LayerMoments
     spread: Float[Tensor, "layers"] | None
 
 
-Entry = tuple[LayerSpread, ...]
+Entry = tuple[LayerCovariance, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +178,7 @@ class NLC(Criterion[NLCState]):
             admitted, moved, spreads = admit_one_by_one(moments, batch, growing=growing, min_gain=min_gain)
             # No layer takes an excluded input, but its gain of 0 exceeds a negative limit.
             admitted = admitted & batch.finite
-            groups = tuple(LayerSpread(m, s if growing else None) for m, s in zip(moved, spreads, strict=True))
+            groups = tuple(LayerCovariance(m, s if growing else None) for m, s in zip(moved, spreads, strict=True))
             counts = count_admitted(state.counts, admitted, self.exclusions(batch))
             return admitted, NLCState(counts, state.widths, (groups,))
         if self.rule != "growing" or min_gain != 0:
@@ -205,7 +205,7 @@ class NLC(Criterion[NLCState]):
     def _gain_of(self, entry: Entry | None, batch: Activations) -> Tensor:
         gains = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
         for group, stack in zip(entry or (), batch.stacks, strict=entry is not None):
-            change = spread_gain(group.moments, stack.values)
+            change = covariance_gain(group.moments, stack.values)
             if stack.valid is not None:
                 change = change.masked_fill(~stack.valid, 0)
             gains += (change.clamp(min=0) if self.rule == "growing" else change).sum(1)
@@ -224,10 +224,10 @@ class NLC(Criterion[NLCState]):
         entry = entry or _nothing(batch.layout, self.rule)
         return tuple(self._step(group, stack, donate=donate) for group, stack in zip(entry, batch.stacks, strict=True))
 
-    def _step(self, group: LayerSpread, stack: Stack, *, donate: bool) -> LayerSpread:
+    def _step(self, group: LayerCovariance, stack: Stack, *, donate: bool) -> LayerCovariance:
         if group.spread is None:
-            return LayerSpread(group.moments.absorb(stack, donate=donate), None)
-        return LayerSpread(*grow(group.moments, group.spread, stack, donate=donate))
+            return LayerCovariance(group.moments.absorb(stack, donate=donate), None)
+        return LayerCovariance(*absorb_if_larger(group.moments, group.spread, stack, donate=donate))
 
     def _merge_entries(self, a: Entry | None, b: Entry | None) -> Entry | None:
         if a is None or b is None:
@@ -238,7 +238,7 @@ class NLC(Criterion[NLCState]):
 def _nothing(layout: Layout, rule: str) -> Entry:
     """Spreads of no input. Only the growing rule compares at every batch and so carries them along."""
     carried = rule == "growing"
-    return tuple(LayerSpread(m, torch.zeros_like(m.count) if carried else None) for m in empty_moments(layout))
+    return tuple(LayerCovariance(m, torch.zeros_like(m.count) if carried else None) for m in empty_moments(layout))
 
 
 def _has_empty_layers(entry: Entry) -> bool:
@@ -246,17 +246,17 @@ def _has_empty_layers(entry: Entry) -> bool:
     return any(bool((group.moments.count == 0).any()) for group in entry)
 
 
-def _spread(group: LayerSpread) -> Tensor:
-    return spread(group.moments) if group.spread is None else group.spread
+def _spread(group: LayerCovariance) -> Tensor:
+    return covariance_norm(group.moments) if group.spread is None else group.spread
 
 
-def _merge_groups(a: LayerSpread, b: LayerSpread) -> LayerSpread:
+def _merge_groups(a: LayerCovariance, b: LayerCovariance) -> LayerCovariance:
     union = a.moments.merge(b.moments)
     if a.spread is None or b.spread is None:
-        return LayerSpread(union, None)
-    value = spread(union)
+        return LayerCovariance(union, None)
+    value = covariance_norm(union)
     # A layer that has seen nothing yet gives way to inputs whose spread is 0 as well: the first are always taken.
     larger = b.moments.choose(a.moments, (b.spread > a.spread) | (a.moments.count == 0))
     largest = torch.maximum(a.spread, b.spread)
     taken = value > largest
-    return LayerSpread(union.choose(larger, taken), torch.maximum(value, largest))
+    return LayerCovariance(union.choose(larger, taken), torch.maximum(value, largest))

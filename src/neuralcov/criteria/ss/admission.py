@@ -14,7 +14,7 @@ from torch import Tensor
 
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Int
-from neuralcov.criteria.ss.signs import NOWHERE, Offer, SignPairs, neighbours, positions
+from neuralcov.criteria.ss.signs import NOWHERE, SignBatch, SignPairs, neighbours, positions
 from neuralcov.kernels.hashing import count_bits, lexical_orders
 
 _ALL_BITS = -1
@@ -22,7 +22,7 @@ _ALL_BITS = -1
 _TEMPORARIES = 8
 
 
-class SignQueue:
+class OrderedAdmission:
     """One offer queueing up for one pair of layers.
 
     Args:
@@ -32,7 +32,7 @@ class SignQueue:
         order: of the keys, equal ones as they queue up.
     """
 
-    def __init__(self, pairs: SignPairs, offer: Offer, keys: Int[Tensor, "batch 2"], order: Tensor) -> None:
+    def __init__(self, pairs: SignPairs, offer: SignBatch, keys: Int[Tensor, "batch 2"], order: Tensor) -> None:
         self._pairs, self._offer, self._order = pairs, offer, order
         self._table = keys[order]
         first = torch.ones_like(offer.valid)
@@ -46,7 +46,7 @@ class SignQueue:
         self.sizes = torch.stack([self._matches.sum(), within.max(), self._matches.sum(1).max()])
 
     @classmethod
-    def of_all(cls, pairs: Sequence[SignPairs], offers: Sequence[Offer]) -> list[SignQueue]:
+    def of_all(cls, pairs: Sequence[SignPairs], offers: Sequence[SignBatch]) -> list[OrderedAdmission]:
         """The queues of one offer for each pair of layers, without those where nothing can be shown.
 
         Waits for the device once.

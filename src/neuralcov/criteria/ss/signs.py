@@ -62,7 +62,7 @@ class SignPairs(Record, name="sign-pairs"):
 
 
 @dataclass(frozen=True, eq=False)
-class Offer:
+class SignBatch:
     """Groups of inputs offered to a :class:`SignPairs`.
 
     Args:
@@ -92,7 +92,7 @@ class Offer:
         return self.keys[row] + torch.where(self.signs[row, neuron][:, None], -words, words)
 
 
-class Absorption:
+class SignInsertion:
     """One offer taken into one pair of layers, in two phases.
 
     The first finds out, on the device, how many groups and neighbours there are (``sizes``); the second, told
@@ -105,7 +105,7 @@ class Absorption:
         order: of the keys.
     """
 
-    def __init__(self, pairs: SignPairs, offer: Offer, keys: Int[Tensor, "entries 2"], order: Tensor) -> None:
+    def __init__(self, pairs: SignPairs, offer: SignBatch, keys: Int[Tensor, "entries 2"], order: Tensor) -> None:
         self._pairs, self._offer, self._order = pairs, offer, order
         self._table = keys[order]
         self._real = self._table[:, 0] != NOWHERE
@@ -115,7 +115,7 @@ class Absorption:
         self.sizes = torch.stack([self._kept.sum(), self._found.sum()])
 
     @classmethod
-    def of_all(cls, pairs: Sequence[SignPairs], offers: Sequence[Offer]) -> list[Absorption]:
+    def of_all(cls, pairs: Sequence[SignPairs], offers: Sequence[SignBatch]) -> list[SignInsertion]:
         """The absorptions of one offer for each pair of layers."""
         keys = [
             torch.cat([pair.keys, offer.keys.masked_fill(~offer.valid[:, None], NOWHERE)])
@@ -186,13 +186,15 @@ class Absorption:
         return every, some
 
 
-def newly_shown(pairs: SignPairs, offer: Offer) -> tuple[Tensor, Tensor, Tensor]:
+def newly_shown(pairs: SignPairs, offer: SignBatch) -> tuple[Tensor, Tensor, Tensor]:
     """For each offer alone: where its neighbours are, whether they may exist, and how many may."""
     at, found = neighbours(pairs.keys, offer)
     return at, found, found.sum()
 
 
-def count_newly_shown(pairs: SignPairs, offer: Offer, at: Tensor, found: Tensor, matches: int) -> Int[Tensor, "batch"]:
+def count_newly_shown(
+    pairs: SignPairs, offer: SignBatch, at: Tensor, found: Tensor, matches: int
+) -> Int[Tensor, "batch"]:
     """For each offer alone, how many pairs it would newly show."""
     counts = torch.zeros(len(offer.keys), dtype=torch.int64, device=offer.keys.device)
     if not matches:
@@ -209,11 +211,11 @@ def count_newly_shown(pairs: SignPairs, offer: Offer, at: Tensor, found: Tensor,
     return counts
 
 
-def as_offer(layer: int, pairs: SignPairs, *, flipping: bool) -> Offer:
+def as_batch(layer: int, pairs: SignPairs, *, flipping: bool) -> SignBatch:
     """The groups of another suite. Their signs are not kept, so both ways of flipping a neuron are tried."""
     everyone = torch.ones(len(pairs.keys), dtype=torch.bool, device=pairs.keys.device)
     signs = torch.full((len(pairs.keys), pairs.width), flipping, device=pairs.keys.device)
-    return Offer(layer, pairs.keys, pairs.every, pairs.some, signs, everyone)
+    return SignBatch(layer, pairs.keys, pairs.every, pairs.some, signs, everyone)
 
 
 def positions(found: Bool[Tensor, "rows columns"], count: int) -> tuple[Tensor, Tensor]:
@@ -222,7 +224,7 @@ def positions(found: Bool[Tensor, "rows columns"], count: int) -> tuple[Tensor, 
     return listed[:, 0], listed[:, 1]
 
 
-def neighbours(table: Tensor, offer: Offer) -> tuple[Tensor, Tensor]:
+def neighbours(table: Tensor, offer: SignBatch) -> tuple[Tensor, Tensor]:
     """Per offer and neuron, where in the sorted table the group with that neuron flipped is, and if it is.
 
     First words are compared only: a wrong match, by a collision of 64 bits, is sorted out where matches are used.
@@ -241,7 +243,7 @@ def neighbours(table: Tensor, offer: Offer) -> tuple[Tensor, Tensor]:
     return at, found
 
 
-def _reduced(offer: Offer, first: Tensor, width: int) -> tuple[Tensor, Tensor]:
+def _reduced(offer: SignBatch, first: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """AND and OR over offers with the same ``first``, standing at that row."""
     rows = len(first)
     members = torch.zeros(rows, dtype=torch.int32, device=first.device)

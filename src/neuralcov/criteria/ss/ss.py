@@ -13,12 +13,12 @@ from neuralcov.core.counts import no_counts, not_finite
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of, with_excluded
 from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.criteria.ss.admission import SignQueue
+from neuralcov.criteria.ss.admission import OrderedAdmission
 from neuralcov.criteria.ss.signs import (
-    Absorption,
-    Offer,
+    SignBatch,
+    SignInsertion,
     SignPairs,
-    as_offer,
+    as_batch,
     count_newly_shown,
     newly_shown,
 )
@@ -76,7 +76,7 @@ class SS(Criterion[SSState]):
         """Groups of both, with what they show together."""
         pairs, shown = a.pairs, [x.shown | y.shown for x, y in zip(a.pairs, b.pairs, strict=True)]
         for flipping in (True, False):
-            pairs = _absorbed(pairs, [as_offer(k, theirs, flipping=flipping) for k, theirs in enumerate(b.pairs)])
+            pairs = _absorbed(pairs, [as_batch(k, theirs, flipping=flipping) for k, theirs in enumerate(b.pairs)])
         joined = tuple(
             SignPairs(p.keys, p.every, p.some, p.shown | s, p.next_width) for p, s in zip(pairs, shown, strict=True)
         )
@@ -128,7 +128,7 @@ class SS(Criterion[SSState]):
 def _gaining(state: SSState, batch: Activations, min_gain: float) -> Bool[Tensor, "batch"]:
     """Which inputs gain, each on the state as those of them before it leave it."""
     admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
-    queues = SignQueue.of_all(state.pairs, _offers(batch))
+    queues = OrderedAdmission.of_all(state.pairs, _offers(batch))
     total = sum(a * b for a, b in pairwise(state.widths))
     # Each round settles at least the first input that is not, so that there are never more.
     for _ in range(batch.size if queues else 0):
@@ -139,15 +139,15 @@ def _gaining(state: SSState, batch: Activations, min_gain: float) -> Bool[Tensor
     return admitted
 
 
-def _absorbed(pairs: tuple[SignPairs, ...], offers: list[Offer]) -> tuple[SignPairs, ...]:
-    plans = Absorption.of_all(pairs, offers)
+def _absorbed(pairs: tuple[SignPairs, ...], offers: list[SignBatch]) -> tuple[SignPairs, ...]:
+    plans = SignInsertion.of_all(pairs, offers)
     if not plans:
         return ()
     sizes = torch.stack([plan.sizes for plan in plans]).tolist()
     return tuple(plan.finish(*size) for plan, size in zip(plans, sizes, strict=True))
 
 
-def _offers(batch: Activations) -> list[Offer]:
+def _offers(batch: Activations) -> list[SignBatch]:
     """The signs of every two consecutive layers."""
     signs: dict[int, Tensor] = {}
     packed: dict[int, Tensor] = {}
@@ -163,6 +163,6 @@ def _offers(batch: Activations) -> list[Offer]:
             signs[layer], packed[layer], keys[layer] = group_signs[index], group_bits[index], group_keys[index]
             valid[layer] = batch.finite if stack.valid is None else stack.valid[:, index]
     return [
-        Offer(k, keys[k], packed[k + 1], packed[k + 1], signs[k], valid[k] & valid[k + 1])
+        SignBatch(k, keys[k], packed[k + 1], packed[k + 1], signs[k], valid[k] & valid[k + 1])
         for k in range(len(batch.layers) - 1)
     ]

@@ -19,7 +19,7 @@ from neuralcov.core.shapes import Float, Int
 from neuralcov.statistics.traces import TraceStore, trace_of
 
 
-class ClassFile:
+class TracesByClass:
     """A temporary file that goes when nothing refers to it any more; as large as the traces themselves.
 
     Training data mostly comes shuffled, so that the traces of a class are scattered all over the store. Fetching them
@@ -68,7 +68,7 @@ def _write(file: int, block: Tensor, place: Tensor) -> None:
 EVERYONE = 0
 
 
-class TraceView:
+class ClassTraces:
     """A view of shared traces for one way of conditioning.
 
     Args:
@@ -174,10 +174,10 @@ class TraceView:
             )
         return None if bool(taking_part.all()) else taking_part.nonzero()[:, 0]
 
-    def _class_file(self) -> ClassFile:
+    def _class_file(self) -> TracesByClass:
         files = _kept_files.setdefault(self.traces, {})
         if self.by not in files:
-            files[self.by] = ClassFile(self.traces, self.members)
+            files[self.by] = TracesByClass(self.traces, self.members)
         return files[self.by]
 
     def _narrowed(self, rows: Tensor) -> Tensor:
@@ -187,7 +187,7 @@ class TraceView:
 # Criteria that share a store share these too.
 _kept_variances: WeakKeyDictionary[TraceStore, Tensor] = WeakKeyDictionary()
 _kept_classes: WeakKeyDictionary[TraceStore, dict[tuple[Any, ...], Tensor]] = WeakKeyDictionary()
-_kept_files: WeakKeyDictionary[TraceStore, dict[str | None, ClassFile]] = WeakKeyDictionary()
+_kept_files: WeakKeyDictionary[TraceStore, dict[str | None, TracesByClass]] = WeakKeyDictionary()
 
 
 def _variances(traces: TraceStore) -> Float[Tensor, "width"]:

@@ -16,8 +16,8 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.shapes import Float, Int
 from neuralcov.criteria.surprise import density
-from neuralcov.criteria.surprise.class_traces import TraceView
-from neuralcov.criteria.surprise.surprise import Fit, SurpriseCriterion
+from neuralcov.criteria.surprise.class_traces import ClassTraces
+from neuralcov.criteria.surprise.surprise import Scorer, SurpriseCriterion
 from neuralcov.statistics.traces import middle
 
 # A neuron that the others of its class foretell to this share of its spread has lost the digits that a surprise needs.
@@ -66,14 +66,14 @@ class LSC(SurpriseCriterion):
         """By what a density needs."""
         return "their classes did not occur in calibration, or their surprise is beyond float64"
 
-    def fit(self, view: TraceView) -> Fit:
+    def scorer(self, view: ClassTraces) -> Scorer:
         """A fixed bandwidth needs nothing; Scott's rule a factor per class."""
         if isinstance(self.bandwidth, str):
-            return ScottFit(view, self.bucket, self.name)
-        return FixedFit(view, self.bucket, self.bandwidth)
+            return ScottKernelDensity(view, self.bucket, self.name)
+        return KernelDensity(view, self.bucket, self.bandwidth)
 
 
-class DensityFit(Fit):
+class DensityScorer(Scorer):
     """Base of kernel densities among the training traces of a class.
 
     Args:
@@ -82,7 +82,7 @@ class DensityFit(Fit):
         bandwidth: standard deviation of the kernels.
     """
 
-    def __init__(self, view: TraceView, bucket: float, bandwidth: float) -> None:
+    def __init__(self, view: ClassTraces, bucket: float, bandwidth: float) -> None:
         super().__init__(view)
         self._bucket, self._bandwidth = bucket, bandwidth
         self._log_counts = {label: math.log(len(members)) for label, members in view.members.items()}
@@ -175,10 +175,10 @@ class _Asked:
     found: density.Sums
 
 
-class FixedFit(DensityFit):
+class KernelDensity(DensityScorer):
     """Kernel density with one bandwidth."""
 
-    def __init__(self, view: TraceView, bucket: float, bandwidth: float) -> None:
+    def __init__(self, view: ClassTraces, bucket: float, bandwidth: float) -> None:
         super().__init__(view, bucket, bandwidth)
         self._known: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -205,10 +205,10 @@ class FixedFit(DensityFit):
         return self.view.width * math.log(math.sqrt(2 * math.pi) * self._bandwidth)
 
 
-class ScottFit(DensityFit):
+class ScottKernelDensity(DensityScorer):
     """Kernel density with each class's covariance, scaled by Scott's rule."""
 
-    def __init__(self, view: TraceView, bucket: float, name: str) -> None:
+    def __init__(self, view: ClassTraces, bucket: float, name: str) -> None:
         super().__init__(view, bucket, 1.0)
         self._known: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         self._log_norms: dict[int, float] = {}

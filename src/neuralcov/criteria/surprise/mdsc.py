@@ -10,8 +10,8 @@ from torch import Tensor
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.shapes import Float
-from neuralcov.criteria.surprise.class_traces import TraceView
-from neuralcov.criteria.surprise.surprise import ClassFit, Fit, SurpriseCriterion
+from neuralcov.criteria.surprise.class_traces import ClassTraces
+from neuralcov.criteria.surprise.surprise import ClassScorer, Scorer, SurpriseCriterion
 
 _ROWS = 4096
 
@@ -58,9 +58,9 @@ class MDSC(SurpriseCriterion):
             "distances are beyond float64"
         )
 
-    def fit(self, view: TraceView) -> Fit:
+    def scorer(self, view: ClassTraces) -> Scorer:
         """A factor per class."""
-        return MahalanobisFit(view, self.ridge)
+        return MahalanobisDistance(view, self.ridge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +78,10 @@ class ClassFactor:
     dual: bool
 
 
-class MahalanobisFit(ClassFit):
+class MahalanobisDistance(ClassScorer):
     """Mahalanobis distances to every class."""
 
-    def __init__(self, view: TraceView, ridge: float) -> None:
+    def __init__(self, view: ClassTraces, ridge: float) -> None:
         super().__init__(view)
         self._classes = {label: _factorised(view.of_class(label), ridge) for label in view.members}
 

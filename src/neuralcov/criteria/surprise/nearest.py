@@ -33,7 +33,7 @@ Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class NeighbourIndex:
     """What is searched.
 
     Args:
@@ -68,8 +68,8 @@ def queries_at_once(width: int, device: torch.device) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
-    """Queries that are searched for among some rows of a corpus only: their positions, on the CPU, and the rows."""
+class QueryGroup:
+    """Queries that are searched for among some rows of an index only: their positions, on the CPU, and the rows."""
 
     queries: Int[Tensor, "some"]
     stream: Stream
@@ -92,23 +92,23 @@ class Neighbours:
 
 
 def nearest(
-    queries: Float[Tensor, "queries width"], corpus: Corpus, apart_from: Int[Tensor, "queries"] | None = None
+    queries: Float[Tensor, "queries width"], index: NeighbourIndex, apart_from: Int[Tensor, "queries"] | None = None
 ) -> Neighbours:
     """The nearest row of each query.
 
     Args:
         queries: the points to find neighbours of, float64 where rows are.
-        corpus: the rows to search.
-        apart_from: if given, rows of this class do not count; the corpus must know its rows' classes.
+        index: the rows to search.
+        apart_from: if given, rows of this class do not count; the index must know its rows' classes.
     """
     step = queries_at_once(queries.shape[1], queries.device)
     parts = []
     for start in range(0, len(queries), step):
         some = queries[start : start + step]
-        everyone = Group(torch.arange(len(some)), corpus.stream)
-        parts.append(_found(some, corpus, [everyone], None if apart_from is None else apart_from[start : start + step]))
+        everyone = QueryGroup(torch.arange(len(some)), index.stream)
+        parts.append(_found(some, index, [everyone], None if apart_from is None else apart_from[start : start + step]))
     if not parts:
-        return _found(queries, corpus, [], None)
+        return _found(queries, index, [], None)
     return Neighbours(
         torch.cat([part.numbers for part in parts]),
         torch.cat([part.distances for part in parts]),
@@ -116,25 +116,29 @@ def nearest(
     )
 
 
-def nearest_in_groups(queries: Float[Tensor, "queries width"], corpus: Corpus, groups: Sequence[Group]) -> Neighbours:
+def nearest_in_groups(
+    queries: Float[Tensor, "queries width"], index: NeighbourIndex, groups: Sequence[QueryGroup]
+) -> Neighbours:
     """As :func:`nearest`, each query among the rows of its group; -1 and infinity for queries in none.
 
     What could be nearest is measured for all groups together, so that the device is waited for once, not per group.
     """
-    return _found(queries, corpus, groups, None)
+    return _found(queries, index, groups, None)
 
 
-def _found(queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from: Tensor | None) -> Neighbours:
+def _found(
+    queries: Tensor, index: NeighbourIndex, groups: Sequence[QueryGroup], apart_from: Tensor | None
+) -> Neighbours:
     """By fast products first; what they leave in doubt by products in float64; what these do, by direct subtraction."""
-    bounds = _Bounds(queries, corpus.centre)
+    bounds = _Bounds(queries, index.centre)
     for group, positions in zip(groups, _on_device(groups, queries.device), strict=True):
         among = slice(None) if len(group.queries) == len(queries) else positions
         for numbers, rows in group.stream():
             for some in _parts(len(numbers), len(group.queries), queries.device):
-                forbidden = corpus.forbidden(numbers[some], apart_from)
+                forbidden = index.forbidden(numbers[some], apart_from)
                 bounds.narrow(numbers[some], rows[some], forbidden, among)
     candidates, could_be, doubtful = bounds.result()
-    found = _measured(queries, candidates, could_be, corpus)
+    found = _measured(queries, candidates, could_be, index)
     if not bool(doubtful.any()):
         return found
     again = doubtful.nonzero()[:, 0]
@@ -142,15 +146,15 @@ def _found(queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from:
     among_classes = None if apart_from is None else apart_from[here]
     position = torch.full((len(queries),), -1)
     position[again] = torch.arange(len(again))
-    left = [Group(position[g.queries][position[g.queries] >= 0], g.stream) for g in groups]
+    left = [QueryGroup(position[g.queries][position[g.queries] >= 0], g.stream) for g in groups]
     left = [group for group in left if len(group.queries)]
     ask = _scanned if queries.dtype == torch.float64 else _found
-    answers = ask(queries[here].double(), corpus, left, among_classes)
+    answers = ask(queries[here].double(), index, left, among_classes)
     found.numbers[here], found.distances[here] = answers.numbers, answers.distances
     return Neighbours(found.numbers, found.distances, torch.unique(torch.cat([found.possible, answers.possible])))
 
 
-def _on_device(groups: Sequence[Group], device: torch.device) -> Sequence[Tensor]:
+def _on_device(groups: Sequence[QueryGroup], device: torch.device) -> Sequence[Tensor]:
     """The positions of each group's queries, copied at once for all groups, of which there may be a thousand."""
     if not groups:
         return ()
@@ -257,7 +261,7 @@ def prepared(
     return torch.cat([high, high, low] if left else [high, low, high], 1), squares
 
 
-def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Corpus) -> Neighbours:
+def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, index: NeighbourIndex) -> Neighbours:
     """The nearest candidate of each query, measured exactly, without waiting for the device."""
     query, column = could_be.nonzero(as_tuple=True)
     possible, position = torch.unique(candidates[query, column], return_inverse=True)
@@ -265,7 +269,7 @@ def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Cor
     candidates, could_be = (part.to(device, non_blocking=True) for part in (candidates, could_be))
     distances = torch.full(shape, math.inf, dtype=torch.float64, device=device)
     for some in blocks(len(possible), queries.shape[1], device):
-        rows = corpus.fetch(possible[some])
+        rows = index.fetch(possible[some])
         chosen = ((position >= some.start) & (position < some.stop)).nonzero()[:, 0]
         for part in blocks(len(chosen), queries.shape[1], device):
             pairs = chosen[part]
@@ -278,7 +282,9 @@ def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Cor
     return Neighbours(found.masked_fill(~could_be.any(1), -1), least, possible)
 
 
-def _scanned(queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from: Tensor | None) -> Neighbours:
+def _scanned(
+    queries: Tensor, index: NeighbourIndex, groups: Sequence[QueryGroup], apart_from: Tensor | None
+) -> Neighbours:
     """The nearest row of each query by direct subtraction."""
     least = torch.full((len(queries),), math.inf, dtype=torch.float64, device=queries.device)
     found = torch.full((len(queries),), -1, device=queries.device)
@@ -287,7 +293,7 @@ def _scanned(queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_fro
         for numbers, rows in group.stream():
             for some in blocks(len(numbers), len(asked) * queries.shape[1], queries.device):
                 apart = _rounded_roots((asked[:, None] - rows[None, some].double()).square().sum(2))
-                forbidden = corpus.forbidden(numbers[some], classes)
+                forbidden = index.forbidden(numbers[some], classes)
                 if forbidden is not None:
                     apart.masked_fill_(forbidden, math.inf)
                 here, at = apart.min(1)

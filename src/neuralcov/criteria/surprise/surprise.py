@@ -21,7 +21,7 @@ from neuralcov.core.memory import parse_bytes
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.distinct import ABSENT, DistinctCriterion
 from neuralcov.criteria.older_sets import Buckets, bucket_keys
-from neuralcov.criteria.surprise.class_traces import TraceView
+from neuralcov.criteria.surprise.class_traces import ClassTraces
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import Statistic
 from neuralcov.statistics.traces import Traces, TraceStore
@@ -84,11 +84,11 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         traces = calibration[self._traces].of_layers(names)
         if not len(traces):
             raise CalibrationError(f"{self.name}: calibration saw no input whose outputs are finite")
-        view = TraceView(traces, names, [layout.widths[n] for n in traces.names], self.by, self.min_variance)
-        return replace(self, learnt=self.fit(view))
+        view = ClassTraces(traces, names, [layout.widths[n] for n in traces.names], self.by, self.min_variance)
+        return replace(self, learnt=self.scorer(view))
 
     @abstractmethod
-    def fit(self, view: TraceView) -> Fit:
+    def scorer(self, view: ClassTraces) -> Scorer:
         """What the criterion derives from training traces."""
 
     def for_state_file(self) -> None:
@@ -114,8 +114,8 @@ class SurpriseCriterion(DistinctCriterion, base=True):
 
     @override
     def finite(self, batch: Activations) -> Bool[Tensor, "batch"]:
-        fit: Fit = self.require_learnt()
-        return batch.only(fit.view.names).finite
+        scorer: Scorer = self.require_learnt()
+        return batch.only(scorer.view.names).finite
 
     @override
     def older_forms(self, layout: Layout) -> tuple[State, ...]:
@@ -127,9 +127,9 @@ class SurpriseCriterion(DistinctCriterion, base=True):
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
         """The surprise of each input; NaN for those left out."""
-        fit: Fit = self.require_learnt()
+        scorer: Scorer = self.require_learnt()
         finite = self.finite(batch)
-        surprises = batch.shared(("surprise", id(fit)), lambda: fit.surprises(batch))
+        surprises = batch.shared(("surprise", id(scorer)), lambda: scorer.surprises(batch))
         return surprises.masked_fill(~(finite & surprises.isfinite()), torch.nan)
 
     @property
@@ -141,10 +141,10 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         return max(1, math.ceil(self.upper / self.bucket - 1e-9))
 
 
-class Fit(ABC):
+class Scorer(ABC):
     """A criterion taught by training traces."""
 
-    def __init__(self, view: TraceView) -> None:
+    def __init__(self, view: ClassTraces) -> None:
         self.view = view
 
     @abstractmethod
@@ -171,7 +171,7 @@ class Fit(ABC):
                 yield label, rows, traces[rows]
 
 
-class ClassFit(Fit):
+class ClassScorer(Scorer):
     """One whose surprise depends on the training traces of the input's class alone."""
 
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
