@@ -1,4 +1,18 @@
-"""CC, cluster coverage: into how many clusters of a given reach the outputs of every layer fall."""
+"""CC, cluster coverage: into how many clusters of a given radius the outputs of every layer fall.
+
+Greedy clustering goes input by input: one opens a cluster unless a centre before it reaches it. Here a thousand inputs
+are decided at once, with the same result:
+
+1. Inputs that an old centre reaches open nothing. The others are candidates.
+2. Among the candidates, ``near[i, j]`` says that the earlier j reaches i. Then i is a centre if and only if no earlier
+   centre is near it. That rule is applied to all candidates at once, starting from "all are centres", until the answer
+   stays. The first candidate is right from the start, and a candidate is right one round after all before it are, so
+   that the answer is the greedy one; in practice it takes a few rounds.
+
+Distances come from a matrix product in float64, |x|² + |y|² − 2xy. Where that lies so near the radius that rounding
+could decide, the pair is measured by differences instead. On a GPU whether there is such a pair is looked at once for
+1,024 inputs, together with whether the rounds have ended and how many centres there are: one wait serves all layers.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +21,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
@@ -36,7 +51,7 @@ class Radius:
         return self.limit if self.squared else self.limit**2
 
     def holds(self, squares: Tensor) -> Tensor:
-        """Whether exact squared distances are within reach."""
+        """Return whether exact squared distances are within reach."""
         return (squares if self.squared else squares.sqrt()) <= self.limit
 
 
@@ -49,12 +64,12 @@ class Clusters(Record, name="clusters"):
 
     @classmethod
     def empty(cls, layers: int, width: int, device: torch.device) -> Clusters:
-        """No cluster."""
+        """Return clusters without a centre."""
         centres = torch.empty(layers, 0, width, dtype=torch.float32, device=device)
         return cls(centres, torch.zeros(layers, dtype=torch.int64, device=device))
 
     def live(self) -> Bool[Tensor, "layers capacity"]:
-        """Which rows are centres."""
+        """Return which rows are centres."""
         return torch.arange(self.centres.shape[1], device=self.count.device) < self.count[:, None]
 
 
@@ -64,7 +79,7 @@ def offer_all(
     valid: Sequence[Bool[Tensor, "_ _"]],
     radius: Radius,
 ) -> tuple[tuple[Clusters, ...], Bool[Tensor, "batch"]]:
-    """The clusters of every group after inputs came in order, and which inputs opened one in any layer.
+    """Return the clusters of every group after inputs came in order, and which inputs opened one in any layer.
 
     Waits for the device once for every 1,024 inputs.
     """
@@ -83,7 +98,7 @@ def offer_all(
 def covered_by_all(
     clusters: Sequence[Clusters], values: Sequence[Float[Tensor, "batch _ _"]], radius: Radius
 ) -> list[Bool[Tensor, "batch _"]]:
-    """Per group, whether an existing cluster reaches each input in each layer. Waits for the device once."""
+    """Return, per group, whether an existing cluster reaches each input in each layer. Waits for the device once."""
     points = [rows.double().transpose(0, 1) for rows in values]
     found = [_covered(c, p, radius, exact=False) for c, p in zip(clusters, points, strict=True)]
     doubtful = torch.stack([doubts for _, doubts in found]).tolist()
@@ -120,7 +135,7 @@ class _ClusterBatch:
         self.sizes = torch.stack([self._unsettled(), doubts, self._needed()])
 
     def finish(self, unsettled: int, doubtful: int, needed: int) -> Clusters:
-        """The clusters after the offer."""
+        """Return the clusters after the offer."""
         if doubtful:
             self._opens = self._valid & ~_covered(self._clusters, self._points, self._radius, exact=True)[0]
             self._near, _ = _near(self._points, self._opens, self._radius, exact=True)
@@ -139,7 +154,7 @@ class _ClusterBatch:
 
 
 def _near(points: Tensor, opens: Tensor, radius: Radius, *, exact: bool) -> tuple[Tensor, Tensor]:
-    """Which inputs reach earlier ones, among those that no old cluster covers, and doubtful comparisons."""
+    """Return which inputs reach earlier ones, among those that no old cluster covers, and doubtful comparisons."""
     layers, rows = opens.shape
     near = torch.empty(layers, rows, rows, dtype=torch.bool, device=points.device)
     doubts = torch.zeros((), dtype=torch.int64, device=points.device)
@@ -151,9 +166,10 @@ def _near(points: Tensor, opens: Tensor, radius: Radius, *, exact: bool) -> tupl
 
 
 def _settle(opens: Tensor, near: Tensor, guess: Tensor) -> tuple[Tensor, Tensor]:
-    """The last two of a few rounds of "a centre is what no earlier centre reaches"; equal when settled.
+    """Apply "an input opens a cluster unless an earlier centre reaches it" for a few rounds.
 
-    Every round settles at least the next input in order, and in practice all of them within a few.
+    Return the last two answers; they are equal once the answer is final, because every round fixes at least the next
+    input, and in practice all within a few.
     """
     before = guess
     for _ in range(_ROUNDS):
@@ -178,7 +194,7 @@ def _covered(clusters: Clusters, points: Tensor, radius: Radius, *, exact: bool)
 
 
 def _within(points: Tensor, others: Tensor, radius: Radius, *, exact: bool) -> tuple[Tensor, Tensor]:
-    """Whether each pair is within reach, and how many pairs the product alone could not decide."""
+    """Return whether each pair is within reach, and how many pairs the product alone could not decide."""
     own, theirs = (rows.square().sum(2) for rows in (points, others))
     # Squared distances less the limit, in as few passes over memory as there are operations.
     beyond = torch.baddbmm(theirs[:, None, :], points, others.mT, alpha=-2)
@@ -197,7 +213,7 @@ def _within(points: Tensor, others: Tensor, radius: Radius, *, exact: bool) -> t
 
 
 def _appended(clusters: Clusters, values: Tensor, chosen: Tensor, capacity: int) -> Clusters:
-    """The clusters with the chosen inputs as centres, in order."""
+    """Return the clusters with the chosen inputs as centres, in order."""
     layers, old, width = clusters.centres.shape
     if not len(values):
         return clusters
@@ -249,47 +265,49 @@ class CC(Criterion[CCState]):
         checks.flag(self, "squared")
 
     @property
+    @override
     def promises(self) -> frozenset[str]:
-        """All but those that order decides."""
         return frozenset({NEVER_FALLS, SPLIT_FREE, DUPLICATE_FREE})
 
+    @override
     def init(self, layout: Layout) -> CCState:
-        """No cluster anywhere."""
         clusters = tuple(Clusters.empty(len(group), group.width, layout.device) for group in layout.groups)
         return CCState(no_counts(layout), widths_of(layout), clusters)
 
+    @override
     def observe(self, state: CCState, batch: Activations, *, donate: bool = False) -> CCState:
-        """Let the inputs open clusters in order."""
         values, valid = [stack.values for stack in batch.stacks], [stack.valid_mask() for stack in batch.stacks]
         clusters, _ = offer_all(state.clusters, values, valid, self._radius())
         return CCState(state.counts + batch.input_counts, state.widths, clusters)
 
+    @override
     def merge(self, a: CCState, b: CCState) -> CCState:
-        """The second's centres, in order, offered to the first."""
+        """Offer the second's centres, in order, to the first."""
         centres, live = [c.centres.transpose(0, 1) for c in b.clusters], [c.live().T for c in b.clusters]
         clusters, _ = offer_all(a.clusters, centres, live, self._radius())
         return CCState(a.counts + b.counts, a.widths, clusters)
 
+    @override
     def value(self, state: CCState) -> Float[Tensor, ""]:
-        """Number of clusters."""
         return torch.stack([c.count.sum() for c in state.clusters]).sum().double()
 
+    @override
     def by_layer(self, state: CCState) -> Float[Tensor, "layers"]:
-        """Number of clusters of each layer."""
         return in_execution_order(state.widths, [c.count.double() for c in state.clusters])
 
+    @override
     def gain(self, state: CCState, batch: Activations) -> Float[Tensor, "batch"]:
-        """In how many layers each input would open a cluster."""
         opened = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
         covered = covered_by_all(state.clusters, [stack.values for stack in batch.stacks], self._radius())
         for reached, stack in zip(covered, batch.stacks, strict=True):
             opened += (stack.valid_mask() & ~reached).sum(1)
         return opened
 
+    @override
     def admit(
         self, state: CCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], CCState]:
-        """In order, inputs that open a cluster; the others change nothing, so that all can be offered together."""
+        """Admit, in order, inputs that open a cluster; the others change nothing, so all are offered together."""
         if not 0 <= min_gain < 1:
             return super().admit(state, batch, min_gain=min_gain)
         values, valid = [stack.values for stack in batch.stacks], [stack.valid_mask() for stack in batch.stacks]
@@ -297,8 +315,8 @@ class CC(Criterion[CCState]):
         counts = count_admitted(state.counts, opened, self.exclusions(batch))
         return opened, CCState(counts, state.widths, clusters)
 
+    @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """Inputs that are not finite; any other lies somewhere."""
         return not_finite(batch)
 
     def _radius(self) -> Radius:

@@ -36,7 +36,7 @@ def _absolute_sum(matrix: Tensor) -> Tensor:
 def absorb_if_larger(
     moments: LayerMoments, before: Float[Tensor, "layers"], stack: Stack, *, donate: bool = False
 ) -> tuple[LayerMoments, Float[Tensor, "layers"]]:
-    """Moments and spread after a batch that a layer takes only if its spread grows by it, or if it is the first."""
+    """Absorb a batch in layers whose norm grows by it or that had none; return moments and norms."""
     count, mean, rows = moments.join(stack)
     if rows.device.type == "cpu":
         return _grow_layer_by_layer(moments, before, (count, mean, rows), donate)
@@ -50,7 +50,7 @@ def absorb_if_larger(
 def _grow_layer_by_layer(
     moments: LayerMoments, before: Tensor, joined: tuple[Tensor, Tensor, Tensor], donate: bool
 ) -> tuple[LayerMoments, Tensor]:
-    """The same on a CPU: half of the products, in blocks that fit its cache, and no copy of what is refused."""
+    """Do so on a CPU: half of the products, in blocks that fit its cache, and no copy of what is refused."""
     count, mean, rows = joined
     scatter = moments.scatter if donate else moments.scatter.clone()
     counts, means, after = moments.count.clone(), moments.mean.clone(), before.clone()
@@ -91,7 +91,7 @@ def _keep(scatter: Tensor, trial: Tensor) -> None:
 def covariance_gain(
     moments: LayerMoments, values: Float[Tensor, "batch layers width"]
 ) -> Float[Tensor, "batch layers"]:
-    r"""Change of :func:`covariance_norm` if each input alone were added; 0 where a layer has seen nothing.
+    r"""Return the change of :func:`covariance_norm` if each input alone were added; 0 where a layer has seen nothing.
 
     After one more input, with d its distance from the mean,
     :math:`\Sigma' = \frac{n}{(n+1)^2}\bigl(\sigma + d d^\top\bigr)` with :math:`\sigma = (n+1)\Sigma`, so that
@@ -112,7 +112,7 @@ def covariance_gain(
 
 
 def _stretched_in_tiles(scatter: Tensor, scale: Tensor, apart: Tensor) -> Float[Tensor, "batch layers"]:
-    """Per input and layer Σ (|σ + dᵢdⱼ| − |σ|), over tiles of the lower half that stay in cache."""
+    """Return, per input and layer, Σ (|σ + dᵢdⱼ| − |σ|), over tiles of the lower half that stay in cache."""
     total = torch.zeros(apart.shape[:2], dtype=torch.float64, device=apart.device)
     width = scatter.shape[1]
     for layer in range(len(scatter)):
@@ -129,7 +129,7 @@ def _stretched_in_tiles(scatter: Tensor, scale: Tensor, apart: Tensor) -> Float[
 
 
 def _stretched(sigma: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """The same over one tile."""
+    """Sum the same over one tile."""
     before = sigma.abs()
     if sigma.numel() <= _SMALL:
         parts = [

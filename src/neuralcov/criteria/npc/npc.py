@@ -94,8 +94,8 @@ class NPC(BitmapCriterion):
                 raise checks.argument_error(self, "upper", "left out in mode='structure', which has no distances")
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """The predicted class, and how far each neuron speaks for it."""
         return frozenset({"predictions", "relevance"})
 
     @property
@@ -122,12 +122,12 @@ class NPC(BitmapCriterion):
             members = replace(members, upper=furthest(abstract, members, rows, widths))
         return replace(self, learnt=NPCLearnt(abstract, members))
 
+    @override
     def for_state_file(self) -> NPCLearnt | None:
-        """The abstract paths; the training inputs behind them stay in the saved calibration."""
         return None if self.learnt is None else replace(self.learnt, members=None)
 
+    @override
     def learnt_template(self, layout: Layout) -> NPCLearnt:
-        """Return abstract paths of any number of classes."""
         paths = torch.empty(0, self.clusters, layout.neurons, dtype=torch.bool, device=layout.device)
         sizes = torch.empty(0, self.clusters, dtype=torch.int64, device=layout.device)
         return NPCLearnt(AbstractPaths(sizes.new_empty(0), paths, sizes), None)
@@ -148,7 +148,6 @@ class NPC(BitmapCriterion):
 
     @override
     def by_layer(self, state: AnyBitmap) -> Float[Tensor, "layers"] | None:
-        """Return, in activation mode, each layer's covered cells divided by its cells; a structure has no layers."""
         if self.mode == "structure" or not isinstance(state, FlatBitmapState):
             return None
         return state.covered.double().mean((0, 1, 3))

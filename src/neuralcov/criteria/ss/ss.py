@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import no_counts, not_finite
@@ -57,23 +58,23 @@ class SS(Criterion[SSState]):
     """
 
     @property
+    @override
     def promises(self) -> frozenset[str]:
-        """ANDs, ORs and sets keep them all."""
         return ALL_PROMISES
 
+    @override
     def init(self, layout: Layout) -> SSState:
-        """No group of inputs anywhere."""
         widths = widths_of(layout)
         pairs = tuple(SignPairs.empty(a, b, layout.device) for a, b in pairwise(widths))
         return SSState(no_counts(layout), widths, pairs)
 
+    @override
     def observe(self, state: SSState, batch: Activations, *, donate: bool = False) -> SSState:
-        """Take the inputs' signs in. Waits for the device once."""
         pairs = _absorbed(state.pairs, _offers(batch)) if batch.size else state.pairs
         return SSState(state.counts + batch.input_counts, state.widths, pairs)
 
+    @override
     def merge(self, a: SSState, b: SSState) -> SSState:
-        """Groups of both, with what they show together."""
         pairs, shown = a.pairs, [x.shown | y.shown for x, y in zip(a.pairs, b.pairs, strict=True)]
         for flipping in (True, False):
             pairs = _absorbed(pairs, [as_batch(k, theirs, flipping=flipping) for k, theirs in enumerate(b.pairs)])
@@ -82,20 +83,20 @@ class SS(Criterion[SSState]):
         )
         return SSState(a.counts + b.counts, a.widths, joined)
 
+    @override
     def value(self, state: SSState) -> Float[Tensor, ""]:
-        """Pairs shown, divided by all pairs."""
         total = sum(a * b for a, b in pairwise(state.widths))
         if not total:
             return torch.zeros((), dtype=torch.float64, device=state.counts.device)
         return torch.stack([pairs.count_shown() for pairs in state.pairs]).sum().double() / total
 
+    @override
     def by_layer(self, state: SSState) -> Float[Tensor, "layers"]:
-        """Share of each layer's pairs with the next; the last layer has none."""
         shares = [pairs.count_shown().double() / (pairs.width * pairs.next_width) for pairs in state.pairs]
         return torch.stack([*shares, torch.full((), torch.nan, dtype=torch.float64, device=state.counts.device)])
 
+    @override
     def gain(self, state: SSState, batch: Activations) -> Float[Tensor, "batch"]:
-        """Pairs each input alone would newly show, divided by all pairs. Waits for the device once."""
         gains = torch.zeros(batch.size, dtype=torch.int64, device=batch.device)
         if not batch.size or not state.pairs:
             return gains.double()
@@ -106,10 +107,11 @@ class SS(Criterion[SSState]):
             gains += count_newly_shown(pairs, offer, at, found, matches)
         return gains.double() / sum(a * b for a, b in pairwise(state.widths))
 
+    @override
     def admit(
         self, state: SSState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], SSState]:
-        """In order, inputs that show a pair; see ``admission.py``. Waits for the device every round."""
+        """Admit, in order, inputs that show a pair; see ``admission.py``. Waits for the device every round."""
         if min_gain < 0:
             return super().admit(state, batch, min_gain=min_gain)
         admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
@@ -120,13 +122,13 @@ class SS(Criterion[SSState]):
             state = self.observe(state, part.take(chosen.nonzero()[:, 0]))
         return admitted, with_excluded(state, self.exclusions(batch))
 
+    @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """Inputs that are not finite; any other has its signs."""
         return not_finite(batch)
 
 
 def _gaining(state: SSState, batch: Activations, min_gain: float) -> Bool[Tensor, "batch"]:
-    """Which inputs gain, each on the state as those of them before it leave it."""
+    """Return which inputs gain, each on the state as those of them before it leave it."""
     admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
     queues = OrderedAdmission.of_all(state.pairs, _offers(batch))
     total = sum(a * b for a, b in pairwise(state.widths))
@@ -148,7 +150,7 @@ def _absorbed(pairs: tuple[SignPairs, ...], offers: list[SignBatch]) -> tuple[Si
 
 
 def _offers(batch: Activations) -> list[SignBatch]:
-    """The signs of every two consecutive layers."""
+    """Return the signs of every two consecutive layers."""
     signs: dict[int, Tensor] = {}
     packed: dict[int, Tensor] = {}
     keys: dict[int, Tensor] = {}

@@ -48,7 +48,7 @@ class TracesByClass:
         self._where = {label: slice(*pair) for label, pair in zip(members, zip(starts, ends, strict=True), strict=True)}
 
     def of_class(self, label: int) -> Float[Tensor, "members width"]:
-        """The traces of one class, on the device."""
+        """Return the traces of one class, on the device."""
         return self._rows[self._where[label]].to(self._device)
 
 
@@ -111,7 +111,7 @@ class ClassTraces:
         return dict(zip(present.tolist(), parts, strict=True))
 
     def of_class(self, label: int) -> Float[Tensor, "members width"]:
-        """The traces of one class.
+        """Return the traces of one class.
 
         Kept for further use where a second copy of all traces is within the budget; from a file ordered by class where
         not even the first is.
@@ -128,22 +128,22 @@ class ClassTraces:
         return kept[key]
 
     def rows(self, wanted: Int[Tensor, "some"]) -> Float[Tensor, "some width"]:
-        """Traces by rising row number."""
+        """Return traces by rising row number."""
         return self._narrowed(self.traces.rows(wanted))
 
     def stream(self) -> Iterator[tuple[slice, Tensor]]:
-        """All traces, block by block."""
+        """Yield all traces, block by block."""
         for rows, block in self.traces.stream():
             yield rows, self._narrowed(block)
 
     def of_batch(self, batch: Activations) -> Float[Tensor, "batch width"]:
-        """The traces of a batch."""
+        """Return the traces of a batch."""
         if self._columns is None:
             return trace_of(batch, self.names)
         return trace_of(batch, self.traces.names)[:, self._columns]
 
     def conditions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """The class each input of a batch is compared within, on the CPU."""
+        """Return the class that each input of a batch is compared within, on the CPU."""
         if self.by is None:
             return torch.full((batch.size,), EVERYONE)
         classes = batch.predictions if self.by == "predicted" else batch.labels
@@ -161,7 +161,7 @@ class ClassTraces:
         return classes
 
     def _choose_columns(self, widths: Sequence[int], min_variance: float) -> Tensor | None:
-        """The columns that take part, or ``None`` for all of them."""
+        """Return the columns that take part, or ``None`` for all of them."""
         chosen = [n in self.names for n, width in zip(self.traces.names, widths, strict=True) for _ in range(width)]
         variances = _kept_variances.get(self.traces)
         if variances is None:
@@ -191,7 +191,7 @@ _kept_files: WeakKeyDictionary[TraceStore, dict[str | None, TracesByClass]] = We
 
 
 def _variances(traces: TraceStore) -> Float[Tensor, "width"]:
-    """Variance of every neuron over all training data, divided by n."""
+    """Return the variance of every neuron over all training data, divided by n."""
     if not len(traces):
         raise CalibrationError("calibration saw no input whose outputs are finite")
     count = 0

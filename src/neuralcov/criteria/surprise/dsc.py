@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
@@ -52,15 +53,15 @@ class DSC(SurpriseCriterion):
         checks.one_of(self, "by", "predicted", "label")
 
     @property
+    @override
     def exclusion_reason(self) -> str:
-        """By what the ratio of distances needs."""
         return (
             "their classes did not occur in calibration, or no other class did, or the nearest trace lies on one of "
             "another class, or their distances are beyond float64"
         )
 
+    @override
     def scorer(self, view: ClassTraces) -> Scorer:
-        """Nothing yet: neighbours are found when first needed, and kept."""
         return DistanceRatio(view)
 
 
@@ -74,8 +75,9 @@ class DistanceRatio(Scorer):
         _, first = next(iter(view.stream()))
         self._everyone = NeighbourIndex(self._stream, view.rows, middle(first[:4096]), view.classes.to(view.device))
 
+    @override
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """‖x − x_a‖ / ‖x_a − x_b‖; what is missing of the latter is found for the whole batch at once.
+        """Return ‖x − x_a‖ / ‖x_a − x_b‖; what is missing of the latter is found for the whole batch at once.
 
         Waits for the device for the classes, for what could be x_a, and for what could be x_b of those new among them.
         """
@@ -101,7 +103,7 @@ class DistanceRatio(Scorer):
         return torch.where(between == 0, coincide, ratio)
 
     def _own(self, label: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The training traces of one class."""
+        """Return the training traces of one class."""
         yield self.view.members[label], self.view.of_class(label)
 
     def _find_others(self, numbers: Int[Tensor, "rising"]) -> None:

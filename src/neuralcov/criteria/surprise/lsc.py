@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
@@ -62,12 +63,12 @@ class LSC(SurpriseCriterion):
             checks.number(self, "bandwidth", at_least=1e-100)
 
     @property
+    @override
     def exclusion_reason(self) -> str:
-        """By what a density needs."""
         return "their classes did not occur in calibration, or their surprise is beyond float64"
 
+    @override
     def scorer(self, view: ClassTraces) -> Scorer:
-        """A fixed bandwidth needs nothing; Scott's rule a factor per class."""
         if isinstance(self.bandwidth, str):
             return ScottKernelDensity(view, self.bucket, self.name)
         return KernelDensity(view, self.bucket, self.bandwidth)
@@ -101,14 +102,15 @@ class DensityScorer(Scorer):
         points: Int[Tensor, "pairs"],
         numbers: Int[Tensor, "pairs"],
     ) -> Float[Tensor, "pairs"]:
-        """Squared distances by float64 differences: in which class, of which trace, from which training trace."""
+        """Return squared distances by float64 differences: in which class, of which trace, from which training one."""
 
     @abstractmethod
     def log_norm(self, label: int) -> float:
-        """The logarithm of what a class's mean of kernels is divided by."""
+        """Return the logarithm of what a class's mean of kernels is divided by."""
 
+    @override
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """Minus the log densities, by products and, where these leave doubts, by differences.
+        """Return minus the log densities, by products and, where these leave doubts, by differences.
 
         Waits for the device for the classes, and to learn which distances must be measured again.
         """
@@ -147,7 +149,7 @@ class DensityScorer(Scorer):
         return surprises
 
     def _measured(self, asked: list[_Asked], pairs: Int[Tensor, "pairs"]) -> Float[Tensor, "points"]:
-        """Logarithms of sums of kernels over some pairs, of a trace and a training trace of its class.
+        """Return logarithms of sums of kernels over some pairs, of a trace and a training trace of its class.
 
         Pairs are counted through class by class, within a class trace by trace.
         """
@@ -190,6 +192,7 @@ class KernelDensity(DensityScorer):
             self._known[label] = centre, density.squared_lengths(own, centre)
         return density.sums(traces, own, *self._known[label], self._bandwidth, room)
 
+    @override
     def squares(
         self,
         traces: Float[Tensor, "some width"],
@@ -197,11 +200,10 @@ class KernelDensity(DensityScorer):
         points: Int[Tensor, "pairs"],
         numbers: Int[Tensor, "pairs"],
     ) -> Float[Tensor, "pairs"]:
-        """Squared distances, whatever the classes."""
         return density.differences(traces, self.view.rows, points, numbers)
 
+    @override
     def log_norm(self, label: int) -> float:
-        """The logarithm of the kernel's norm."""
         return self.view.width * math.log(math.sqrt(2 * math.pi) * self._bandwidth)
 
 
@@ -242,6 +244,7 @@ class ScottKernelDensity(DensityScorer):
         nothing = torch.zeros_like(centre)
         return density.sums(here, own, nothing, density.squared_lengths(own, nothing), 1.0, room)
 
+    @override
     def squares(
         self,
         traces: Float[Tensor, "some width"],
@@ -249,7 +252,6 @@ class ScottKernelDensity(DensityScorer):
         points: Int[Tensor, "pairs"],
         numbers: Int[Tensor, "pairs"],
     ) -> Float[Tensor, "pairs"]:
-        """Squared distances where the class is round, class by class."""
         found = torch.empty(len(labels), dtype=torch.float64, device=traces.device)
         for label in torch.unique(labels).tolist():
             pairs = (labels == label).nonzero()[:, 0]
@@ -260,13 +262,13 @@ class ScottKernelDensity(DensityScorer):
             found[pairs.to(traces.device, non_blocking=True)] = squares
         return found
 
+    @override
     def log_norm(self, label: int) -> float:
-        """The logarithm of the kernel's norm."""
         return self._log_norms[label]
 
 
 def _shape(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """A point amid traces, and a lower factor of their covariance (divided by n − 1), scaled by Scott's rule.
+    """Return a point amid traces, and a lower factor of their covariance (divided by n − 1), scaled by Scott's rule.
 
     By QR of the traces themselves: in a covariance, a trace a million times as far off as others takes twelve digits.
     """

@@ -49,7 +49,7 @@ class NeighbourIndex:
     classes: Int[Tensor, "rows"] | None = None
 
     def forbidden(self, numbers: Tensor, apart_from: Tensor | None) -> Bool[Tensor, "queries rows"] | None:
-        """Which rows each query must not be matched with."""
+        """Return which rows each query must not be matched with."""
         if apart_from is None:
             return None
         assert self.classes is not None
@@ -57,7 +57,7 @@ class NeighbourIndex:
 
 
 def queries_at_once(width: int, device: torch.device) -> int:
-    """How many queries of a width are searched for together, by the memory their operands take.
+    """Return how many queries of a width are searched for together, by the memory their operands take.
 
     The more at once, the less often all rows are read.
     """
@@ -94,7 +94,7 @@ class Neighbours:
 def nearest(
     queries: Float[Tensor, "queries width"], index: NeighbourIndex, apart_from: Int[Tensor, "queries"] | None = None
 ) -> Neighbours:
-    """The nearest row of each query.
+    """Return the nearest row of each query.
 
     Args:
         queries: the points to find neighbours of, float64 where rows are.
@@ -119,7 +119,7 @@ def nearest(
 def nearest_in_groups(
     queries: Float[Tensor, "queries width"], index: NeighbourIndex, groups: Sequence[QueryGroup]
 ) -> Neighbours:
-    """As :func:`nearest`, each query among the rows of its group; -1 and infinity for queries in none.
+    """Search as :func:`nearest`, each query among the rows of its group; -1 and infinity for queries in none.
 
     What could be nearest is measured for all groups together, so that the device is waited for once, not per group.
     """
@@ -129,7 +129,7 @@ def nearest_in_groups(
 def _found(
     queries: Tensor, index: NeighbourIndex, groups: Sequence[QueryGroup], apart_from: Tensor | None
 ) -> Neighbours:
-    """By fast products first; what they leave in doubt by products in float64; what these do, by direct subtraction."""
+    """Search by fast products; what these leave in doubt by products in float64; the rest by direct subtraction."""
     bounds = _Bounds(queries, index.centre)
     for group, positions in zip(groups, _on_device(groups, queries.device), strict=True):
         among = slice(None) if len(group.queries) == len(queries) else positions
@@ -155,7 +155,7 @@ def _found(
 
 
 def _on_device(groups: Sequence[QueryGroup], device: torch.device) -> Sequence[Tensor]:
-    """The positions of each group's queries, copied at once for all groups, of which there may be a thousand."""
+    """Return the positions of each group's queries, copied at once for all groups, of which there may be a thousand."""
     if not groups:
         return ()
     together = torch.cat([group.queries for group in groups]).to(device, non_blocking=True)
@@ -206,7 +206,7 @@ class _Bounds:
         self._number[among] = number.gather(1, kept)
 
     def result(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Candidates, which of them could be nearest, and which queries may have more; all on the CPU."""
+        """Return candidates, which of them could be nearest, and which queries may have more; all on the CPU."""
         could_be = (self._lower <= self._upper[:, None]) & (self._lower < math.inf)
         doubtful = could_be[:, _KEPT] | (self._squares > self._large) | (self._overflown & (self._upper > self._large))
         packed = torch.cat([self._number, could_be.long(), doubtful[:, None].long()], dim=1).cpu()
@@ -223,17 +223,17 @@ def rounding(width: int, dtype: torch.dtype) -> float:
 
 
 def _roots(squares: Tensor) -> Tensor:
-    """Lengths of rows; 0 for those too long to be squared, whose bounds say nothing anyway."""
+    """Return lengths of rows; 0 for those too long to be squared, whose bounds say nothing anyway."""
     return squares.sqrt().masked_fill(squares.isinf(), 0)
 
 
 def _rounded_roots(squares: Tensor) -> Tensor:
-    """Square roots to the last digit, in which PyTorch's own may be off on a CPU."""
+    """Return square roots to the last digit, in which PyTorch's own may be off on a CPU."""
     return torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()
 
 
 def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> Float[Tensor, "a b"]:
-    """Scalar products of rows that :func:`prepared` made ready; columns beyond the right rows are of padding."""
+    """Return scalar products of rows that :func:`prepared` made ready; columns beyond the right rows are of padding."""
     if left.dtype != torch.bfloat16:
         return left @ right.T
     return torch.mm(left, right.T, out_dtype=torch.float32)
@@ -242,7 +242,7 @@ def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> 
 def prepared(
     rows: Float[Tensor, "rows width"], centre: Float[Tensor, "width"], *, left: bool
 ) -> tuple[Shaped[Tensor, "rows wide"], Float[Tensor, "rows"]]:
-    """Rows less the centre, ready for :func:`product`, and their squared lengths.
+    """Return rows less the centre, ready for :func:`product`, and their squared lengths.
 
     On a CUDA device float32 is split into bfloat16 parts, laid side by side. With h + l the parts of each number,
     h·h' + h·l' + l·h' are the three largest of the four products of two numbers. On the tensor cores, added up in
@@ -262,7 +262,7 @@ def prepared(
 
 
 def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, index: NeighbourIndex) -> Neighbours:
-    """The nearest candidate of each query, measured exactly, without waiting for the device."""
+    """Return the nearest candidate of each query, measured exactly, without waiting for the device."""
     query, column = could_be.nonzero(as_tuple=True)
     possible, position = torch.unique(candidates[query, column], return_inverse=True)
     device, shape = queries.device, candidates.shape
@@ -285,7 +285,7 @@ def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, index: Neig
 def _scanned(
     queries: Tensor, index: NeighbourIndex, groups: Sequence[QueryGroup], apart_from: Tensor | None
 ) -> Neighbours:
-    """The nearest row of each query by direct subtraction."""
+    """Return the nearest row of each query by direct subtraction."""
     least = torch.full((len(queries),), math.inf, dtype=torch.float64, device=queries.device)
     found = torch.full((len(queries),), -1, device=queries.device)
     for group, among in zip(groups, _on_device(groups, queries.device), strict=True):

@@ -64,8 +64,8 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         parse_bytes(self.memory)
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Predictions or labels, by what inputs are compared within."""
         return frozenset({"predicted": {"predictions"}, "label": {"labels"}, None: set[str]()}[self.by])
 
     @property
@@ -89,8 +89,9 @@ class SurpriseCriterion(DistinctCriterion, base=True):
 
     @abstractmethod
     def scorer(self, view: ClassTraces) -> Scorer:
-        """What the criterion derives from training traces."""
+        """Return what scores inputs by these training traces."""
 
+    @override
     def for_state_file(self) -> None:
         """Nothing: traces stay in the saved calibration."""
 
@@ -125,8 +126,8 @@ class SurpriseCriterion(DistinctCriterion, base=True):
     def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
         return learnt, state.as_distinct() if isinstance(state, Buckets) else state
 
+    @override
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """The surprise of each input; NaN for those left out."""
         scorer: Scorer = self.require_learnt()
         finite = self.finite(batch)
         surprises = batch.shared(("surprise", id(scorer)), lambda: scorer.surprises(batch))
@@ -149,15 +150,15 @@ class Scorer(ABC):
 
     @abstractmethod
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """The surprise of each input; NaN where its class has no training traces or it has no place."""
+        """Return the surprise of each input; NaN where its class has no training traces or it has no place."""
 
     def classes_and_traces(self, batch: Activations) -> tuple[Int[Tensor, "batch"], Float[Tensor, "batch width"]]:
-        """The class of each input, on the CPU, and its trace."""
+        """Return the class of each input, on the CPU, and its trace."""
         # What is not finite is left out in the end, and must not spoil the search for others until then.
         return self.view.conditions(batch), self.view.of_batch(batch).nan_to_num(0, 0, 0)
 
     def by_class(self, batch: Activations) -> Iterator[tuple[int, Int[Tensor, "some"], Float[Tensor, "some width"]]]:
-        """The classes of a batch that training knew, with the rows of their inputs and their traces.
+        """Yield the classes of a batch that training knew, with the rows of their inputs and their traces.
 
         Waits for the device once, for the classes.
         """
@@ -174,8 +175,8 @@ class Scorer(ABC):
 class ClassScorer(Scorer):
     """One whose surprise depends on the training traces of the input's class alone."""
 
+    @override
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """The surprise of each input, class by class."""
         surprises = torch.full((batch.size,), torch.nan, dtype=torch.float64, device=batch.device)
         for label, rows, traces in self.by_class(batch):
             surprises[rows] = self.within_class(label, traces)
@@ -183,4 +184,4 @@ class ClassScorer(Scorer):
 
     @abstractmethod
     def within_class(self, label: int, traces: Float[Tensor, "some width"]) -> Float[Tensor, "some"]:
-        """The surprise of traces among those of one class."""
+        """Return the surprise of traces among those of one class."""
