@@ -109,7 +109,7 @@ class AbstractPaths(Record, name="abstract-paths"):
     def nearest(
         self, bits: Bool[Tensor, "batch neurons"], index: Int[Tensor, "batch"], widths: tuple[int, ...]
     ) -> Int[Tensor, "batch"]:
-        """Return the abstract path of its class that each path is most like, by the mean over layers; the first if equal.
+        """Return the abstract path of its class that each path is most like on average over layers; the first if equal.
 
         Counted through: path k of the class at ``index`` is ``index · clusters + k``.
         """
