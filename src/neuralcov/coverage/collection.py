@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -298,3 +299,12 @@ def _number(column: list[float] | None, index: int) -> float | None:
     if column is None or math.isnan(column[index]):
         return None
     return column[index]
+
+
+def plain_keys(criteria: Sequence[AnyCriterion]) -> list[str]:
+    """Return a short name for each criterion, of letters, digits, dots and underscores: ``nc_0.75``."""
+    keys: list[str] = []
+    for criterion in criteria:
+        key = re.sub(r"[^a-z0-9.]+", "_", criterion.name.lower()).strip("_")
+        keys.append(key if key not in keys else f"{key}_{len(keys)}")
+    return keys

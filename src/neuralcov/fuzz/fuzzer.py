@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from neuralcov.core.errors import CampaignError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.folder import CampaignFolder
-from neuralcov.fuzz.campaign.result import Campaign, Stats, StatsReader, read_values
+from neuralcov.fuzz.campaign.result import Campaign, Stats, StatsReader
 from neuralcov.fuzz.campaign.resume import OpenCampaign, begin, read, resume
 from neuralcov.fuzz.campaign.screen import ProgressView, view_for
 from neuralcov.fuzz.campaign.setup import CampaignSetup, checked_inputs, checked_labels, checked_mutations
@@ -297,4 +297,4 @@ class Fuzzer:
         return self._stats_reader.read(self.search.state, seconds, values)
 
     def _values(self) -> dict[str, float]:
-        return {} if self.settings.random else read_values(self.coverage)
+        return {} if self.settings.random else self.coverage.values(warn=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,8 +12,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from neuralcov.core.errors import CoverageWarning
-from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.faults.fault import Fault, grouped
 from neuralcov.fuzz.faults.quality import classes_reached, scaled_entropy
@@ -181,10 +178,3 @@ class StatsReader:
             values=dict(values),
             growth={name: value - self.start.get(name, 0.0) for name, value in values.items()},
         )
-
-
-def read_values(coverage: Coverage) -> dict[str, float]:
-    """Return coverage without its warnings, which stand in the summary instead of on the screen."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoverageWarning)
-        return coverage.values()
