@@ -19,7 +19,7 @@ _LARGEST = 1e140
 
 
 def statistics_device(device: torch.device) -> torch.device:
-    """Where statistics of outputs on ``device`` live: there, or on the CPU if it has no float64."""
+    """Return where statistics of outputs on ``device`` live: there, or on the CPU if it has no float64."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
@@ -197,7 +197,7 @@ class Activations:
         )
 
     def take(self, rows: slice | Tensor) -> Activations:
-        """The same activations for some of the inputs, by slice, mask or index."""
+        """Return the same activations for some of the inputs, by slice, mask or index."""
 
         def pick(tensor: Tensor) -> Tensor:
             return tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)]
@@ -218,7 +218,7 @@ class Activations:
         return part
 
     def only(self, names: Collection[str]) -> Activations:
-        """The same inputs seen through some of the layers."""
+        """Return the same inputs seen through some of the layers."""
 
         def restrict() -> Activations:
             layers = {name: outputs for name, outputs in self.layers.items() if name in names}
@@ -263,7 +263,7 @@ def activation_keys(layers: Sequence[Float[Tensor, "batch _"]]) -> Int[Tensor, "
 
 
 def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> Tensor:
-    """Which inputs are finite everywhere they are present.
+    """Return which inputs are finite everywhere they are present.
 
     NaN and infinity pass through to a row's extremes, so that looking at these is enough. A float64 so large that
     statistics of it would be infinite counts as infinite itself.
