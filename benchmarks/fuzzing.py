@@ -27,13 +27,14 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import neuralcov as nc
-from neuralcov.core.criterion import Criterion, criterion_from_text
+from neuralcov.core.criterion import Criterion
 from neuralcov.fuzz.campaign.result import Campaign
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.faults.pictures import fault_sheet, pick_from_groups
 from neuralcov.fuzz.faults.quality import naturalness
 from neuralcov.fuzz.search import wave
 from neuralcov.fuzz.search.runner import ModelRunner
+from neuralcov.sources.names import criterion_from_text
 from neuralcov_lab import zoo
 
 _MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)

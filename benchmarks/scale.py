@@ -17,7 +17,7 @@ from torch import Tensor
 
 import neuralcov as nc
 from neuralcov.criteria.surprise.class_traces import TraceView
-from neuralcov.statistics.traces import Traces
+from neuralcov.statistics.traces import TraceStore
 
 _HIDDEN = 64
 _TESTS_AT_ONCE = 25_000
@@ -29,7 +29,7 @@ def scale(
     """Seconds and memory of LSC, DSC and MDSC, on traces in memory or, beyond ``budget`` bytes, on disk."""
     maker = _Maker(device, width, classes)
     start = time.perf_counter()
-    store = Traces.empty(["trace"], budget, device)
+    store = TraceStore.empty(["trace"], budget, device)
     labels = []
     for first in range(0, traces, 2_000):
         size = min(2_000, traces - first)

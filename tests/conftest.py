@@ -4,6 +4,9 @@ import pytest
 
 from neuralcov import demo
 
+# Installed and run by tests/criteria/test_outside_package.py.
+collect_ignore = ["outside_package"]
+
 
 @pytest.fixture(scope="session")
 def digits_net():

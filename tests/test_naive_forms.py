@@ -76,7 +76,7 @@ def test_naive_paths_cover_what_npc_covers(network, inputs, training):
     coverage = nc.Coverage(network, [nc.NPC(clusters=2)])
     with torch.no_grad():
         coverage.calibrate([(training, network(training).argmax(1))], progress=False)
-    learnt = coverage.criteria[0].fitted.abstract
+    learnt = coverage.criteria[0].learnt.abstract
     abstract = {
         label: [set(path.nonzero()[:, 0].tolist()) for path in learnt.paths[index]]
         for index, label in enumerate(learnt.classes.tolist())

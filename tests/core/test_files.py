@@ -33,6 +33,13 @@ def test_every_way_to_write(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"new", "text", "data", "lines"}
 
 
+def test_what_need_not_last_is_not_synced(tmp_path, monkeypatch):
+    monkeypatch.setattr("neuralcov.core.files.os.fsync", lambda handle: pytest.fail("synced"))
+    (tmp_path / "data.unfinished").write_text("of a kill, and longer")
+    write_json(tmp_path / "data", 1, durable=False)
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("data", "1\n")]
+
+
 def test_what_cannot_be_written_leaves_the_old_file(tmp_path):
     write_json(tmp_path / "data", 1)
     with pytest.raises(TypeError):

@@ -9,7 +9,7 @@ from neuralcov.core.errors import StateFileError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import flatten
 from neuralcov.core.templates import require_form
-from neuralcov.statistics.moments import Moments
+from neuralcov.statistics.moments import LayerMoments
 from tests.golden import subjects
 
 SETTINGS = subjects.settings()
@@ -46,6 +46,6 @@ def test_states_of_every_setting_have_the_form(name):
 
 def test_a_form_of_the_meta_device_takes_no_memory():
     huge = Layout({"a": 10**5, "b": 10**5}, "meta")
-    form = Moments.empty(2, 10**5, huge.device)
+    form = LayerMoments.empty(2, 10**5, huge.device)
     assert form.scatter.is_meta
     assert form.scatter.nbytes == 16 * 10**10

@@ -514,3 +514,31 @@ def test_an_empty_batch_may_come_with_empty_lists():
     coverage.calibrate(activations={"fc": torch.randn(9, 2)}, predictions=[0] * 9)
     coverage.update(activations={"fc": torch.randn(0, 2)}, predictions=[])
     assert coverage.values() == {"LSC(10)": 0.0}
+
+
+def test_values_keep_quiet_if_asked_to(net, inputs):
+    coverage = nc.Coverage(net, [nc.NC(0.5)])
+    with pytest.warns(nc.CoverageWarning, match="NaN"):
+        coverage.assess([torch.cat([inputs[:3], torch.full((1, 6), torch.nan)])])
+    coverage.reset()
+    coverage.update(torch.cat([inputs[:3], torch.full((1, 6), torch.nan)]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        quiet = coverage.values(warn=False)
+    with pytest.warns(nc.CoverageWarning, match="1 inputs with NaN"):
+        assert coverage.values() == quiet
+
+
+def test_details_are_given_by_criterion(inputs):
+    coverage = nc.Coverage.of_layers({"a": 6}, [nc.NC(0.5), nc.LVC(groups=2)])
+    coverage.calibrate(activations={"a": inputs})
+    coverage.update(activations={"a": inputs[:30]})
+    assert list(coverage.details()) == ["LVC(groups=2)"]
+    assert coverage.results().details == coverage.details()
+
+
+def test_states_are_one_per_criterion(net, inputs):
+    coverage = nc.Coverage(net, CRITERIA)
+    coverage.update(inputs)
+    assert len(coverage.states) == len(CRITERIA)
+    assert all(int(state.counts.sum()) == len(inputs) for state in coverage.states)

@@ -76,7 +76,7 @@ def test_steps_within_and_without_mix(net, criterion, tmp_path):
             assert values == expected, modes
             for coverage in coverages:
                 tensors = {}
-                flatten((*coverage.states, *(c.portable() for c in coverage.criteria)), "", tensors)
+                flatten((*coverage.states, *(c.for_state_file() for c in coverage.criteria)), "", tensors)
                 assert not [path for path, tensor in tensors.items() if tensor.is_inference()]
 
 

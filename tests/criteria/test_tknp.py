@@ -36,7 +36,7 @@ def test_state_grows_with_distinct_patterns_only():
     tests = suite(1, 8)
     many = {name: np.tile(values, (50, 1)) for name, values in tests.items()}
     coverage = covered(nc.TKNP(1), many, batch=7)
-    assert len(coverage.states[0].seen) == len(brute_force(tests, 1))
+    assert len(coverage.states[0].seen.keys) == len(brute_force(tests, 1))
 
 
 def test_absent_steps_read_as_zeros():

@@ -2,7 +2,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuralcov.criteria.distinct import KeySet
 from neuralcov.kernels.hashing import _ordered_together, lexical_order, neuron_words
 
 CPU = torch.device("cpu")
@@ -12,25 +11,6 @@ KEYS = st.lists(st.tuples(st.integers(0, 3), st.integers(-2, 2)), max_size=12)
 
 def keys(pairs):
     return torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2)
-
-
-@given(st.lists(KEYS, max_size=5), KEYS, st.data())
-def test_behaves_like_a_set(batches, questions, data):
-    ours, theirs = KeySet.empty(CPU), set()
-    for pairs in batches:
-        valid = data.draw(st.lists(st.booleans(), min_size=len(pairs), max_size=len(pairs)))
-        ours = ours.add(keys(pairs), torch.tensor(valid, dtype=torch.bool))
-        theirs |= {pair for pair, good in zip(pairs, valid, strict=True) if good}
-        assert {tuple(row) for row in ours.words.tolist()} == theirs
-        assert len(ours) == len(theirs)
-    assert ours.contains(keys(questions)).tolist() == [pair in theirs for pair in questions]
-
-
-@given(KEYS, KEYS)
-def test_union(a, b):
-    everyone = lambda pairs: torch.ones(len(pairs), dtype=torch.bool)  # noqa: E731
-    first, second = (KeySet.empty(CPU).add(keys(pairs), everyone(pairs)) for pairs in (a, b))
-    assert {tuple(row) for row in first.union(second).words.tolist()} == set(a) | set(b)
 
 
 @given(st.lists(KEYS, min_size=1, max_size=5))

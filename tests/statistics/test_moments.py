@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from neuralcov.core.activations import Stack
 from neuralcov.criteria.lvc.folds import leaving_out
-from neuralcov.statistics.moments import Moments
+from neuralcov.statistics.moments import LayerMoments
 
 
 def of(rows, counted=None):
     """Moments of rows of shape (batch, layers, width)."""
-    return Moments.empty(rows.shape[1], rows.shape[2], rows.device).absorb(Stack(rows, counted))
+    return LayerMoments.empty(rows.shape[1], rows.shape[2], rows.device).absorb(Stack(rows, counted))
 
 
 def assert_equal(moments, rows):
@@ -48,7 +48,7 @@ def test_rows_that_do_not_count():
 
 def test_a_large_mean_costs_no_digits():
     rows = (torch.randn(1000, 1, 2, dtype=torch.float64) + 1e8).float()
-    one_by_one = Moments.empty(1, 2, torch.device("cpu"))
+    one_by_one = LayerMoments.empty(1, 2, torch.device("cpu"))
     for row in rows:
         one_by_one = one_by_one.absorb(Stack(row[None], None), donate=True)
     expected = np.cov(rows[:, 0].double().numpy().T, bias=True)
@@ -64,6 +64,6 @@ def test_choose():
 
 
 def test_covariance_of_nothing_is_zero():
-    empty = Moments.empty(1, 2, torch.device("cpu"))
+    empty = LayerMoments.empty(1, 2, torch.device("cpu"))
     assert not empty.covariance.any()
     assert pytest.approx(0) == float(empty.merge(empty).scatter.sum())

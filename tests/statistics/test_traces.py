@@ -8,14 +8,14 @@ import torch
 
 import neuralcov as nc
 from neuralcov.core.activations import Activations
-from neuralcov.statistics.traces import Traces
+from neuralcov.statistics.traces import TraceStore
 from tests.criteria.surprise.support import traces as class_traces
 
 CPU = torch.device("cpu")
 
 
 def filled(rows, labels, budget=1 << 30, batch=7):
-    store = Traces.empty(["a"], budget, CPU)
+    store = TraceStore.empty(["a"], budget, CPU)
     for part, classes in zip(torch.from_numpy(rows).split(batch), torch.from_numpy(labels).split(batch), strict=True):
         store = store.observe(Activations({"a": part}, labels=classes, predictions=classes))
     return store.finished()
@@ -102,5 +102,5 @@ def test_inputs_that_are_not_finite_leave_no_trace():
 
 def test_absent_steps_read_as_zeros():
     batch = Activations({"a": torch.ones(2, 2), "b": torch.ones(2, 2)}, present={"b": torch.tensor([True, False])})
-    store = Traces.empty(["a", "b"], 1 << 20, CPU).observe(batch)
+    store = TraceStore.empty(["a", "b"], 1 << 20, CPU).observe(batch)
     assert store.blocks[0].tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]

@@ -527,7 +527,7 @@ def test_lengths_of_a_loader(way):
     found.calibrate(loader, lengths=said, held_out=loader)
     expected.calibrate(one_by_one, held_out=one_by_one)
     for bound in ("low", "high"):
-        ours, theirs = (getattr(coverage.criteria[0].fitted, bound) for coverage in (found, expected))
+        ours, theirs = (getattr(coverage.criteria[0].learnt, bound) for coverage in (found, expected))
         torch.testing.assert_close(ours, theirs)
     found.assess(loader, lengths=said)
     expected.assess(one_by_one)

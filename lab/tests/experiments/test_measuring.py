@@ -46,7 +46,7 @@ def test_measuring_leaves_the_training_state_alone(subject):
 
 def test_settings_of_one_criterion_share_what_was_learnt(subject):
     criteria = CalibratedCriteria.learn(subject.model, settings(), subject.train.batches(40))
-    fitted = {criterion.name: criterion.fitted for criterion in criteria.criteria}
+    fitted = {criterion.name: criterion.learnt for criterion in criteria.criteria}
     assert fitted["LSC(1)"] is fitted["LSC(10)"]
     assert fitted["KMNC(10)"] is fitted["KMNC(100)"]
 

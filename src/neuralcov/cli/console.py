@@ -14,34 +14,34 @@ from neuralcov.core.errors import CoverageWarning
 
 
 class _Output(Console):
-    """Results, for as long as somebody reads them."""
+    """Print results for as long as somebody reads them."""
 
     def on_broken_pipe(self) -> None:
-        """Whoever read has gone, for example ``head``: nothing went wrong."""
+        """End well if whoever read has gone, for example ``head``."""
         # Python would complain once more when it closes the stream.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise SystemExit(0)
 
 
 def output() -> Console:
-    """For results. Tables keep their width when nobody's terminal limits it."""
+    """Return the console for results. Tables keep their width when nobody's terminal limits it."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
     # Names of files and layers may hold square brackets or colons, which are no markup.
     return _Output(width=width, markup=False, emoji=False)
 
 
 def complain(sentence: str) -> None:
-    """One sentence on standard error."""
+    """Print one sentence to standard error."""
     _say(Text("neuralcov:", "bold red"), sentence)
 
 
 def note(sentence: str) -> None:
-    """Something to bear in mind, on standard error."""
+    """Print something to bear in mind to standard error."""
     _say(Text("note:", "yellow"), sentence)
 
 
 def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-    """Findings as notes; other warnings as Python shows them."""
+    """Show findings as notes, and other warnings as Python does."""
     if issubclass(category, CoverageWarning):
         note(str(message))
     else:

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from neuralcov.core.criterion import criterion_from_text
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import NC
@@ -18,7 +17,7 @@ from neuralcov.fuzz import Fuzzer, FuzzSettings, Mutation, Stylise, image_mutati
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.sources.data import choose, load_samples
 from neuralcov.sources.models import load_model
-from neuralcov.sources.names import split_call
+from neuralcov.sources.names import criterion_from_text, split_call
 from neuralcov.sources.samples import Samples
 
 _CALIBRATION = "calibration.ncal"

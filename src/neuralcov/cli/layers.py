@@ -47,7 +47,7 @@ def layers(
 
 
 class _output_shapes:  # noqa: N801 - used as a context, like a function
-    """Notes the shape each chosen module returns for one input."""
+    """Note the shape that each chosen module returns for one input."""
 
     def __init__(self, tap: Tap) -> None:
         self.seen: dict[str, tuple[int, ...]] = {}
@@ -71,7 +71,7 @@ class _output_shapes:  # noqa: N801 - used as a context, like a function
 
 @contextmanager
 def _refusals(model: str, batch: torch.Tensor, *, guessed: bool) -> Iterator[None]:
-    """A model that cannot take the inputs says so in errors of any kind; they become one sentence."""
+    """Turn what a model says of inputs it cannot take, in errors of any kind, into one sentence."""
     try:
         yield
     except NeuralcovError:
@@ -86,7 +86,7 @@ def _refusals(model: str, batch: torch.Tensor, *, guessed: bool) -> Iterator[Non
 
 
 def _example(net: nn.Module, text: str | None, tokens: bool) -> torch.Tensor:
-    """One input, of the given shape or the one the first layer suggests."""
+    """Return one input, of the given shape or the one the first layer suggests."""
     if text is not None:
         try:
             shape = tuple(int(part) for part in text.replace("x", ",").split(","))

@@ -10,12 +10,13 @@ import typer
 
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
-from neuralcov.core.criterion import Criterion, criterion_from_text
+from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.report import layer_table, value_table
 from neuralcov.sources.data import load_data, parse_channels
 from neuralcov.sources.models import load_model, weights_of
+from neuralcov.sources.names import criterion_from_text
 from neuralcov.sources.npz import assess, calibrate_on, parse_padding
 
 

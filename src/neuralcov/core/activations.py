@@ -18,7 +18,7 @@ T = TypeVar("T")
 _LARGEST = 1e140
 
 
-def home_of(device: torch.device) -> torch.device:
+def statistics_device(device: torch.device) -> torch.device:
     """Where statistics of outputs on ``device`` live: there, or on the CPU if it has no float64."""
     return torch.device("cpu") if device.type == "mps" else device
 
@@ -117,7 +117,7 @@ class Activations:
     @property
     def device(self) -> torch.device:
         """Where statistics of this batch live: with the first layer, since a model may be spread out."""
-        return home_of(next(iter(self.layers.values())).device)
+        return statistics_device(next(iter(self.layers.values())).device)
 
     @property
     def layout(self) -> Layout:

@@ -16,26 +16,26 @@ from neuralcov.core.errors import HyperParameterError, InputError, MissingExtraE
 from neuralcov.core.shapes import Bool
 
 
-def show(value: Any) -> str:
-    """How a hyper-parameter reads in names and messages: ``0.75``, ``10``, ``label``."""
+def format_value(value: Any) -> str:
+    """Format a hyper-parameter for names and messages: ``0.75``, ``10``, ``label``."""
     if isinstance(value, bool) or value is None:
         return str(value)
     if isinstance(value, float):
         # Two different numbers never read the same: names tell criteria apart.
         return f"{value:g}" if float(f"{value:g}") == value else repr(value)
     if isinstance(value, (list, tuple)):
-        return "|".join(show(item) for item in value)
+        return "|".join(format_value(item) for item in value)
     return str(value)
 
 
-def refuse(owner: object, field: str, rule: str) -> HyperParameterError:
-    """The error for ``owner.field``, naming class, argument, value and rule."""
+def argument_error(owner: object, field: str, rule: str) -> HyperParameterError:
+    """Return the error for ``owner.field``, which names class, argument, value and rule."""
     value = getattr(owner, field)
     return HyperParameterError(f"{type(owner).__name__}({field}={value!r}): {field} must be {rule}")
 
 
 def _plain(owner: object, field: str) -> Any:
-    """The value; one of NumPy's is made a plain one in its place, so that names and files can hold it."""
+    """Return the value; replace one of NumPy's by a plain one, so that names and files can hold it."""
     value = getattr(owner, field)
     if isinstance(value, np.generic):
         value = value.item()
@@ -47,9 +47,9 @@ def whole_number(owner: object, field: str, *, at_least: int) -> None:
     """Require an integer of at least ``at_least``."""
     value = _plain(owner, field)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise refuse(owner, field, f"a whole number of at least {at_least}")
+        raise argument_error(owner, field, f"a whole number of at least {at_least}")
     if value < at_least:
-        raise refuse(owner, field, f"at least {at_least}")
+        raise argument_error(owner, field, f"at least {at_least}")
 
 
 def number(
@@ -64,15 +64,15 @@ def number(
     """Require a finite number within the given bounds."""
     value = _plain(owner, field)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise refuse(owner, field, "a finite number")
+        raise argument_error(owner, field, "a finite number")
     if above is not None and not value > above:
-        raise refuse(owner, field, f"above {above:g}")
+        raise argument_error(owner, field, f"above {above:g}")
     if at_least is not None and not value >= at_least:
-        raise refuse(owner, field, f"at least {at_least:g}")
+        raise argument_error(owner, field, f"at least {at_least:g}")
     if below is not None and not value < below:
-        raise refuse(owner, field, f"below {below:g}")
+        raise argument_error(owner, field, f"below {below:g}")
     if at_most is not None and not value <= at_most:
-        raise refuse(owner, field, f"at most {at_most:g}")
+        raise argument_error(owner, field, f"at most {at_most:g}")
 
 
 def one_of(owner: object, field: str, *choices: object) -> None:
@@ -80,7 +80,7 @@ def one_of(owner: object, field: str, *choices: object) -> None:
     value = getattr(owner, field)
     # Compared with their types, so that True does not pass for 1.
     if not any(type(value) is type(choice) and value == choice for choice in choices):
-        raise refuse(owner, field, "one of " + ", ".join(repr(choice) for choice in choices))
+        raise argument_error(owner, field, "one of " + ", ".join(repr(choice) for choice in choices))
 
 
 def flag(owner: object, field: str) -> None:
@@ -89,7 +89,7 @@ def flag(owner: object, field: str) -> None:
 
 
 def usable_device(device: torch.device | str) -> torch.device:
-    """The device, or one sentence on why it cannot be used."""
+    """Return the device, or refuse it in one sentence on why it cannot be used."""
     try:
         chosen = torch.device(device)
         torch.empty(0, device=chosen)
@@ -120,7 +120,7 @@ def require(module: str, what: str, *, extra: str | None = None) -> Any:
 
 
 class Glance:
-    """A flag on a device, for work that may be skipped if the flag is known to be down.
+    """Look at a flag on a device, for work that may be skipped if the flag is known to be down.
 
     On a GPU the flag is sent to the host and read only if it has arrived; nobody waits for it.
     """
@@ -139,10 +139,10 @@ class Glance:
         return not bool(self._flag)
 
 
-def matching(names: Iterable[str], pattern: str) -> list[str]:
-    """The names that match one of the globs joined by ``|`` as a whole, and none that starts with ``!``.
+def match_globs(names: Iterable[str], pattern: str) -> list[str]:
+    """Return the names that match one of the globs joined by ``|`` as a whole, and none that starts with ``!``.
 
-    >>> matching(["conv1", "conv2", "fc"], "conv*|!conv2"), matching(["conv1", "fc"], "!fc")
+    >>> match_globs(["conv1", "conv2", "fc"], "conv*|!conv2"), match_globs(["conv1", "fc"], "!fc")
     (['conv1'], ['conv1'])
     """
     wanted, unwanted = split_globs(pattern)
@@ -150,7 +150,7 @@ def matching(names: Iterable[str], pattern: str) -> list[str]:
 
 
 def split_globs(pattern: str) -> tuple[list[str], list[str]]:
-    """The globs to take, ``*`` where there are none, and those to leave out, without their ``!``.
+    """Return the globs to take, ``*`` where there are none, and those to leave out, without their ``!``.
 
     >>> split_globs("conv*|!conv2"), split_globs("!fc")
     ((['conv*'], ['conv2']), (['*'], ['fc']))
@@ -161,12 +161,12 @@ def split_globs(pattern: str) -> tuple[list[str], list[str]]:
 
 
 def matches(name: str, globs: Iterable[str]) -> bool:
-    """Whether a name matches one of the globs as a whole."""
+    """Return whether a name matches one of the globs as a whole."""
     return any(fnmatch.fnmatchcase(name, glob) for glob in globs)
 
 
 def without_match(names: Iterable[str], pattern: str) -> list[str]:
-    """The parts of a pattern that match no name, as they are written.
+    """Return the parts of a pattern that match no name, as they are written.
 
     >>> without_match(["conv1", "fc"], "conv*|head|!fcc")
     ['head', '!fcc']

@@ -61,7 +61,7 @@ _CHUNK = 1 << 22
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of a file: what it is, and where its bytes lie behind the head. Booleans are packed, eight a byte."""
+    """Describe a tensor of a file, and where its bytes lie behind the head. Booleans are packed, eight a byte."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -118,7 +118,7 @@ def write(file: BinaryIO, content: str, header: Mapping[str, Any], tensors: Mapp
 def _head(
     content: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor], digests: Mapping[str, str]
 ) -> tuple[bytes, str]:
-    """Everything before the tensors, and the header's SHA-256."""
+    """Return everything before the tensors, and the header's SHA-256."""
     listed, entries, end = {}, {}, 0
     for name, tensor in tensors.items():
         shape, packed = list(tensor.shape), tensor.dtype == torch.bool
@@ -138,13 +138,13 @@ def _head(
 
 
 def _size(dtype: torch.dtype, shape: tuple[int, ...] | list[int]) -> int:
-    """Bytes a tensor takes in a file."""
+    """Return how many bytes a tensor takes in a file."""
     count = math.prod(shape)
     return -(-count // 8) if dtype == torch.bool else count * dtype.itemsize
 
 
 class Container:
-    """An open file of ours whose head was read and found sound.
+    """Read an open file of ours whose head was found sound.
 
     Tensors are read one by one, after the caller has looked at what the header says of them.
     """
@@ -231,7 +231,7 @@ class Container:
             raise self.error(f"a {said}, expected a {content}" if said else "the header is damaged")
 
     def _listed(self, entries: Mapping[str, Any], size: int) -> dict[str, StoredTensor]:
-        """All tensors, whose bytes must lie one behind the other and fill the file."""
+        """List all tensors, whose bytes must lie one behind the other and fill the file."""
         damaged = "the header is damaged: take the file from a copy"
         try:
             listed = self._old_list(entries) if self.schema == 1 else self.header["tensors"]
@@ -250,7 +250,7 @@ class Container:
         return found
 
     def _old_list(self, entries: Mapping[str, Any]) -> dict[str, Any]:
-        """What schema 1 says of its tensors, as schema 2 would."""
+        """Return what schema 1 says of its tensors, as schema 2 would."""
         packed: dict[str, Any] = self.header["packed"]
         names = {code: str(dtype).removeprefix("torch.") for code, dtype in _STORED.items()}
         return {

@@ -9,25 +9,28 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import sys
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.arguments import show
-from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions
-from neuralcov.core.errors import CalibrationError, HyperParameterError
+from neuralcov.core.arguments import format_value
+from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
+from neuralcov.core.errors import CalibrationError, CoverageWarning, HyperParameterError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 
 if TYPE_CHECKING:
-    from neuralcov.statistics.calibration import Reference
+    from neuralcov.statistics.calibration import Calibration
+    from neuralcov.statistics.statistic import Statistic
 
 NEVER_FALLS = "never falls"
 ORDER_FREE = "order-free"
@@ -41,13 +44,17 @@ ALL_PROMISES = frozenset({NEVER_FALLS, ORDER_FREE, SPLIT_FREE, MERGE_EXACT, DUPL
 class State(Record, name="state"):
     """Base of all states.
 
-    ``counts`` holds how many inputs were taken, left out for a NaN or infinite output, and left out
-    because the criterion has no place for them (a class without training traces, for example).
+    ``counts`` says how many inputs took part and how many were excluded; see :mod:`neuralcov.core.counts`.
     ``widths`` are the layers' neurons in execution order; per-group tensors follow from them.
     """
 
     counts: Int[Tensor, "3"]
     widths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, layout: Layout, **fields: Any) -> Self:
+        """Return a state that has observed nothing, with its own fields as given."""
+        return cls(counts=no_counts(layout), widths=widths_of(layout), **fields)
 
     @property
     def neurons(self) -> int:
@@ -83,10 +90,10 @@ class Criterion(ABC, Generic[StateT]):
     """A rule that turns activations into a coverage value.
 
     A criterion is a frozen dataclass of hyper-parameters and holds no coverage of its own: states go
-    in and come out. ``fitted`` holds what calibration learnt and is ``None`` before.
+    in and come out. ``learnt`` holds what calibration learnt and is ``None`` before.
     """
 
-    fitted: Any = field(default=None, kw_only=True, repr=False)
+    learnt: Any = field(default=None, kw_only=True, repr=False)
 
     known: ClassVar[dict[str, type[Criterion[Any]]]] = {}
     definition: ClassVar[int] = 1
@@ -108,19 +115,19 @@ class Criterion(ABC, Generic[StateT]):
         Limits on resources are no part of it: criteria of one name measure the same.
         """
         parts = []
-        identifying = (parameter for parameter in _parameters(type(self)) if not is_resource(parameter))
+        identifying = (parameter for parameter in parameters_of(type(self)) if not is_resource(parameter))
         for index, parameter in enumerate(identifying):
             value = getattr(self, parameter.name)
             if index == 0 and not parameter.kw_only:
-                parts.append(show(value))
+                parts.append(format_value(value))
             elif value != parameter.default:
-                parts.append(f"{parameter.name}={show(value)}")
+                parts.append(f"{parameter.name}={format_value(value)}")
         return type(self).__name__ + (f"({', '.join(parts)})" if parts else "")
 
     @property
     def parameters(self) -> dict[str, Any]:
         """The hyper-parameters by name, as stored in files."""
-        return {f.name: getattr(self, f.name) for f in _parameters(type(self))}
+        return {f.name: getattr(self, f.name) for f in parameters_of(type(self))}
 
     @property
     def needs(self) -> frozenset[str]:
@@ -128,11 +135,8 @@ class Criterion(ABC, Generic[StateT]):
         return frozenset()
 
     @property
-    def learns(self) -> frozenset[str]:
-        """The accumulators calibration must fill.
-
-        ``ranges``, ``moments``, ``sample``, ``traces``, ``paths(alpha)``, ``folds(count)``.
-        """
+    def learns(self) -> frozenset[Statistic[Any]]:
+        """The statistics that calibration must gather, for example ``frozenset({Ranges()})``."""
         return frozenset()
 
     @property
@@ -150,9 +154,12 @@ class Criterion(ABC, Generic[StateT]):
         """Whether states keep their shape and ``observe`` never waits for the device, so that it can be recorded."""
         return False
 
-    def calibrate(self, reference: Reference) -> Self:
-        """A copy that has learnt from ``reference``, the training data in one pass."""
-        return self
+    def calibrate(self, calibration: Calibration) -> Self:
+        """Return a copy that has learnt; by default it keeps what its one statistic gathered."""
+        if not self.learns:
+            return self
+        (statistic,) = self.learns
+        return replace(self, learnt=calibration[statistic])
 
     @abstractmethod
     def init(self, layout: Layout) -> StateT:
@@ -226,15 +233,6 @@ class Criterion(ABC, Generic[StateT]):
         """The surprise of each input, where the criterion has one."""
         return None
 
-    def traced(self, layout: Layout) -> tuple[str, ...]:
-        """The layers whose training traces calibration must keep, for criteria that learn ``traces``."""
-        return ()
-
-    @property
-    def trace_memory(self) -> int:
-        """Bytes the training traces may take on the device before they are streamed from disk."""
-        return 0
-
     def details(self, state: StateT) -> Mapping[str, float]:
         """Figures to show beside the value, such as its standard error. May wait for the device."""
         return {}
@@ -247,9 +245,9 @@ class Criterion(ABC, Generic[StateT]):
         """Say why the value is not a number, for the error that is raised in its place. May wait for the device."""
         return "the state holds numbers that are not finite"
 
-    def portable(self) -> Any:
-        """The part of ``fitted`` that state files hold, so that a loaded file goes on by itself."""
-        return self.fitted
+    def for_state_file(self) -> Any:
+        """The part of ``learnt`` that state files hold, so that a loaded file goes on by itself."""
+        return self.learnt
 
     def template(self, layout: Layout) -> StateT:
         """Return the form of a state, to check files against: the empty one, here on the meta device.
@@ -259,21 +257,27 @@ class Criterion(ABC, Generic[StateT]):
         return self.init(layout)
 
     def learnt_template(self, layout: Layout) -> Any:
-        """Return the form of what :meth:`portable` gives, to check files against; ``None`` leaves it unchecked."""
+        """Return the form of what :meth:`for_state_file` gives, to check files against; ``None``: do not check it."""
+        if type(self).calibrate is Criterion.calibrate:
+            return next((statistic.template(layout)[0] for statistic in self.learns), None)
         return None
 
-    def upgrade(self, fitted: Any, state: Any) -> tuple[Any, Any]:
-        """Return what an earlier definition learnt and kept in today's form, with the values that it had."""
-        return fitted, state
+    def older_forms(self, layout: Layout) -> tuple[State, ...]:
+        """Return forms of states that files may hold in place of today's; :meth:`upgrade` turns them into that."""
+        return ()
 
-    def require_fitted(self) -> Any:
+    def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
+        """Return what an earlier version learnt and kept in today's form, with the values that it had."""
+        return learnt, state
+
+    def require_learnt(self) -> Any:
         """What calibration learnt, or the error that says it is missing."""
-        if self.fitted is None:
+        if self.learnt is None:
             raise CalibrationError(
                 f"{self.name} needs calibration: call calibrate(...) with training data before measuring, load a state "
                 "with calibration= a saved one, or give --calibrate on the command line"
             )
-        return self.fitted
+        return self.learnt
 
 
 def _register(cls: type[Criterion[Any]]) -> None:
@@ -297,68 +301,42 @@ def _defined_again(cls: type, other: type) -> bool:
 
 
 def criterion_class(name: str) -> type[Criterion[Any]] | None:
-    """The criterion of that name, in any case; bases that cannot be used themselves do not count."""
+    """Return the criterion of that name, in any case; bases that cannot be used themselves do not count.
+
+    A name that nobody has imported may be that of an installed package, which offers its criteria under the entry point
+    group ``neuralcov.criteria``.
+    """
+    if name.lower() not in Criterion.known:
+        load_offered()
     cls = Criterion.known.get(name.lower())
     return None if cls is None or cls.is_base or inspect.isabstract(cls) else cls
 
 
+@cache
+def load_offered() -> None:
+    """Import what installed packages offer under ``neuralcov.criteria``: criteria, their states and statistics."""
+    for entry in entry_points(group="neuralcov.criteria"):
+        try:
+            entry.load()
+        except Exception as error:
+            said = f"the criterion {entry.value} of an installed package cannot be imported ({error!r})"
+            warnings.warn(said, CoverageWarning, stacklevel=3)
+
+
 def stored_class(cls: type[Criterion[Any]]) -> str:
-    """The name of a criterion in files: its class's, of other packages with a prefix, ``acme.Rarity``."""
+    """Return the name of a criterion in files: its class's, of other packages with a prefix, ``acme.Rarity``."""
     package = cls.__module__.partition(".")[0]
     return cls.__name__ if package == __name__.partition(".")[0] else f"{package}.{cls.__name__}"
 
 
 def criterion_stored_as(name: str) -> type[Criterion[Any]] | None:
-    """The criterion that files call so, if the package that defines it is imported."""
+    """Return the criterion that files call so, if it is imported or an installed package offers it."""
     cls = criterion_class(name.rpartition(".")[2])
     return cls if cls is not None and stored_class(cls) == name else None
 
 
 @cache
-def _parameters(cls: type[Criterion[Any]]) -> list[dataclasses.Field[Any]]:
-    """The hyper-parameters of a criterion, positional ones first."""
-    fields = [field for field in dataclasses.fields(cls) if field.name != "fitted"]
+def parameters_of(cls: type[Criterion[Any]]) -> list[dataclasses.Field[Any]]:
+    """Return the hyper-parameters of a criterion, positional ones first."""
+    fields = [field for field in dataclasses.fields(cls) if field.name != "learnt"]
     return sorted(fields, key=lambda field: field.kw_only is True)
-
-
-def criterion_from_text(text: str) -> Criterion[Any]:
-    """The criterion a command line names: ``nlc``, ``nc:0.75``, ``lsc:10,by=label``.
-
-    >>> import neuralcov
-    >>> criterion_from_text("nc:0.5").name
-    'NC(0.5)'
-    """
-    head, _, tail = text.strip().partition(":")
-    cls = criterion_class(head.strip())
-    if cls is None:
-        names = sorted(name for name in Criterion.known if criterion_class(name) is not None)
-        raise HyperParameterError(f"{text!r}: no criterion is called {head!r}; there are {', '.join(names)}")
-    positional: list[Any] = []
-    named: dict[str, Any] = {}
-    for part in filter(None, (piece.strip() for piece in tail.split(","))):
-        key, equals, value = part.partition("=")
-        if equals:
-            named[key.strip()] = _literal(value.strip())
-        elif named:
-            raise HyperParameterError(f"{text!r}: {part!r} stands after a named argument; write it as name=value")
-        else:
-            positional.append(_literal(part))
-    allowed = [f.name for f in _parameters(cls)]
-    unknown = [key for key in named if key not in allowed]
-    if unknown or len(positional) > len([f for f in _parameters(cls) if not f.kw_only]):
-        culprit = unknown[0] if unknown else str(positional[-1])
-        takes = ", ".join(allowed) if allowed else "nothing"
-        raise HyperParameterError(f"{text!r}: {cls.__name__} takes {takes}; it has no place for {culprit!r}")
-    return cls(*positional, **named)
-
-
-def _literal(text: str) -> Any:
-    special = {"true": True, "false": False, "none": None}
-    if text.lower() in special:
-        return special[text.lower()]
-    for convert in (int, float):
-        try:
-            return convert(text)
-        except ValueError:
-            continue
-    return text

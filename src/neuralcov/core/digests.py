@@ -14,40 +14,40 @@ from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Int, Shaped
 
 # Its constants, as signed 64-bit numbers.
-STEP = 0x9E3779B97F4A7C15 - (1 << 64)
+GOLDEN_RATIO = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND = 0x94D049BB133111EB - (1 << 64)
 
 
-def mixed(numbers: Tensor) -> Tensor:
-    """Every bit of the result depends on every bit of the number.
+def splitmix64(numbers: Tensor) -> Tensor:
+    """Mix numbers so that every bit of the result depends on every bit of the number.
 
     >>> import torch
-    >>> mixed(torch.tensor([STEP]))[0].item() == 0xE220A8397B1DCDAF - (1 << 64)  # the first number of seed 0
+    >>> splitmix64(torch.tensor([GOLDEN_RATIO]))[0].item() == 0xE220A8397B1DCDAF - (1 << 64)  # first of seed 0
     True
     """
     if numbers.device.type == "cpu":
-        return _mixed_by_numpy(numbers)
+        return _splitmix64_by_numpy(numbers)
     numbers = (numbers ^ _shifted(numbers, 30)) * _FIRST
     numbers = (numbers ^ _shifted(numbers, 27)) * _SECOND
     return numbers ^ _shifted(numbers, 31)
 
 
-def mixed_words(numbers: np.ndarray) -> np.ndarray:
-    """The same on an array of signed 64-bit numbers, where starting an operation of PyTorch takes longer than it."""
+def splitmix64_words(numbers: np.ndarray) -> np.ndarray:
+    """Mix an array of signed 64-bit numbers in the same way, where starting an operation of PyTorch takes longer."""
     words = numbers.view(np.uint64)
     words = (words ^ (words >> np.uint64(30))) * np.uint64(_FIRST + (1 << 64))
     words = (words ^ (words >> np.uint64(27))) * np.uint64(_SECOND + (1 << 64))
     return (words ^ (words >> np.uint64(31))).view(np.int64)
 
 
-def _mixed_by_numpy(numbers: Tensor) -> Tensor:
-    words = mixed_words(numbers.detach().reshape(-1).contiguous().numpy())
+def _splitmix64_by_numpy(numbers: Tensor) -> Tensor:
+    words = splitmix64_words(numbers.detach().reshape(-1).contiguous().numpy())
     return torch.from_numpy(words).reshape(numbers.shape)
 
 
 def _shifted(numbers: Tensor, bits: int) -> Tensor:
-    """Shifted right with zeros coming in, which PyTorch's shift of signed numbers does not do."""
+    """Shift right with zeros coming in, which PyTorch's shift of signed numbers does not do."""
     return (numbers >> bits) & ((1 << (64 - bits)) - 1)
 
 
@@ -78,7 +78,7 @@ def content_keys(parts: Sequence[Shaped[Tensor, "batch ..."]]) -> Int[Tensor, "b
     total = torch.zeros(len(words), 2, dtype=torch.int64, device=device)
     for rows in blocks(len(words), 2 * words.shape[1], device):
         total[rows] = (words[rows, None].long() * factors).sum(2)
-    return mixed(total + STEP)
+    return splitmix64(total + GOLDEN_RATIO)
 
 
 def folds(keys: Int[Tensor, "batch 2"], count: int) -> Int[Tensor, "batch"]:
@@ -89,12 +89,12 @@ def folds(keys: Int[Tensor, "batch 2"], count: int) -> Int[Tensor, "batch"]:
 
 
 def _keys_on_host(parts: Sequence[Tensor]) -> np.ndarray:
-    """The same by NumPy, which has whole numbers multiplied several times faster on a CPU."""
+    """Compute the same by NumPy, which multiplies whole numbers several times faster on a CPU."""
     cut = [_words(part).numpy() for part in parts]
     words = cut[0] if len(cut) == 1 else np.concatenate(cut, axis=1)
     factors = _host_factors(tuple(part.shape[1] for part in cut))
     keys = np.einsum("ij,kj->ik", words, factors)
-    return mixed_words(keys + np.int64(STEP))
+    return splitmix64_words(keys + np.int64(GOLDEN_RATIO))
 
 
 def _words(part: Tensor) -> Int[Tensor, "batch words"]:
@@ -119,7 +119,7 @@ def _factors(lengths: tuple[int, ...], device: torch.device) -> Int[Tensor, "2 w
     parts = []
     for number, words in enumerate(lengths):
         places = torch.arange(1, 2 * words + 1, device=device).reshape(words, 2)
-        parts.append(mixed((places + (number << 48)) * STEP) | 1)
+        parts.append(splitmix64((places + (number << 48)) * GOLDEN_RATIO) | 1)
     factors = torch.cat(parts).T.contiguous()
     # Within a CUDA graph that is being recorded they exist once it is replayed, and for it alone.
     if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():

@@ -4,60 +4,60 @@ from __future__ import annotations
 
 
 class NeuralcovError(Exception):
-    """Base of all errors raised on purpose; anything else is a bug."""
+    """Be the base of all errors raised on purpose; anything else is a bug."""
 
 
 class HyperParameterError(NeuralcovError, ValueError):
-    """A criterion was built with an argument outside its range."""
+    """Say that a criterion was built with an argument outside its range."""
 
 
 class DeclarationError(NeuralcovError, TypeError):
-    """A record is declared under a name that files could not tell from another."""
+    """Say that a record is declared under a name that files could not tell from another."""
 
 
 class LayerError(NeuralcovError, ValueError):
-    """A layer is unknown, was never run, or has an output that cannot be read as neurons."""
+    """Say that a layer is unknown, was never run, or has an output that cannot be read as neurons."""
 
 
 class InputError(NeuralcovError, ValueError):
-    """A batch, a label or a data set does not have the form that was asked for."""
+    """Say that a batch, a label or a data set does not have the form that was asked for."""
 
 
 class CalibrationError(NeuralcovError, RuntimeError):
-    """Calibration is missing, came too late, or saw nothing to learn from."""
+    """Say that calibration is missing, came too late, or saw nothing to learn from."""
 
 
 class MismatchError(NeuralcovError, ValueError):
-    """Two coverages do not belong together: other criteria, layers or calibration."""
+    """Say that two coverages do not belong together: other criteria, layers or calibration."""
 
 
 class SameInputsError(MismatchError):
-    """Inputs of one coverage are in another already, and would count twice."""
+    """Say that inputs of one coverage are in another already, and would count twice."""
 
 
 class StateFileError(NeuralcovError, ValueError):
-    """A file is not one of ours, is damaged, or belongs to something else."""
+    """Say that a file is not one of ours, is damaged, or belongs to something else."""
 
 
 class ForeignFileError(StateFileError):
-    """A file is sound, but neuralcov did not write it."""
+    """Say that a file is sound, but neuralcov did not write it."""
 
 
 class StaleProposalError(NeuralcovError, RuntimeError):
-    """A proposal was committed after the coverage it was judged against had moved on."""
+    """Say that a proposal was committed after the coverage it was judged against had moved on."""
 
 
 class MemoryBudgetError(NeuralcovError, MemoryError):
-    """What was asked for does not fit the memory that was allowed."""
+    """Say that what was asked for does not fit the memory that was allowed."""
 
 
 class CampaignError(NeuralcovError, RuntimeError):
-    """A fuzzing campaign cannot start or go on: its folder is in use, damaged or of another campaign."""
+    """Say that a fuzzing campaign cannot start or go on: its folder is in use, damaged or of another campaign."""
 
 
 class MissingExtraError(NeuralcovError, ImportError):
-    """Something needs a package that comes with one of neuralcov's extras."""
+    """Say that something needs a package that comes with one of neuralcov's extras."""
 
 
 class CoverageWarning(UserWarning):
-    """A finding worth a person's attention that does not stop the measurement."""
+    """Tell a finding worth a person's attention that does not stop the measurement."""

@@ -15,11 +15,16 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 
 @contextmanager
-def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_write(path: str | os.PathLike[str], *, durable: bool = True) -> Iterator[BinaryIO]:
     """Open a file that takes its name only once the block has ended well and all of it is on disk.
 
     Until then it lies beside its place under a name of its own, so that two who write the same file do not write into
     each other's, and a kill or a full disk leaves the old file as it was. A device or a pipe is written to as it is.
+
+    Args:
+        path: where to; its folder is made.
+        durable: whether to wait until the disk has it. Leave that out for files that one process writes and can write
+            again: they are complete or not there unless the machine itself fails, and a kill leaves at most one more.
     """
     target = Path(os.path.realpath(path))
     if os.path.exists(path) and not os.path.isfile(path):
@@ -27,12 +32,14 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             yield device
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f"{target.name}.{os.getpid()}-{secrets.token_hex(4)}.unfinished")
+    own = f".{os.getpid()}-{secrets.token_hex(4)}" if durable else ""
+    unfinished = target.with_name(f"{target.name}{own}.unfinished")
     try:
-        with unfinished.open("xb+") as file:
+        with unfinished.open("xb+" if durable else "wb+") as file:
             yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(unfinished, target)
     except BaseException as error:
         with suppress(OSError):
@@ -40,7 +47,8 @@ def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and error.filename == str(unfinished):
             error.filename = os.fspath(path)
         raise
-    _sync_folder(target.parent)
+    if durable:
+        _sync_folder(target.parent)
 
 
 def _sync_folder(folder: Path) -> None:
@@ -56,20 +64,20 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
+def write_bytes(path: str | os.PathLike[str], content: bytes, *, durable: bool = True) -> None:
     """Write a file; it is complete under its name, or as it was before."""
-    with atomic_write(path) as file:
+    with atomic_write(path, durable=durable) as file:
         file.write(content)
 
 
-def write_text(path: str | os.PathLike[str], text: str) -> None:
+def write_text(path: str | os.PathLike[str], text: str, *, durable: bool = True) -> None:
     """Write a text file in UTF-8; it is complete under its name, or as it was before."""
-    write_bytes(path, text.encode())
+    write_bytes(path, text.encode(), durable=durable)
 
 
-def write_json(path: str | os.PathLike[str], content: Any, *, indent: int = 2) -> None:
+def write_json(path: str | os.PathLike[str], content: Any, *, indent: int = 2, durable: bool = True) -> None:
     """Write plain data as JSON; the file is complete under its name, or as it was before."""
-    write_text(path, json.dumps(content, indent=indent) + "\n")
+    write_text(path, json.dumps(content, indent=indent) + "\n", durable=durable)
 
 
 def append_line(path: str | os.PathLike[str], line: str) -> None:

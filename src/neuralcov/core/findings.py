@@ -11,7 +11,7 @@ NOTEWORTHY = 0.05
 
 @dataclass(frozen=True)
 class LayerRow:
-    """One layer of a coverage: its values by criterion, ``None`` where a criterion has none for it."""
+    """Hold one layer of a coverage: its values by criterion, ``None`` where a criterion has none for it."""
 
     layer: str
     neurons: int
@@ -20,7 +20,7 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something about a measurement that a person should know."""
+    """Tell something about a measurement that a person should know."""
 
     criterion: str
     sentence: str
@@ -32,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Unmeasured:
-    """The share of a model's parameters that belong to no measured layer.
+    """Tell the share of a model's parameters that belong to no measured layer.
 
     Args:
         share: of all parameters, those of no measured layer.

@@ -18,14 +18,14 @@ R = TypeVar("R")
 
 
 class Turn(RLock):  # type: ignore[misc]  # final in its type stubs alone
-    """A lock that one thread holds at a time, as often as it likes. A copy is a lock of its own."""
+    """Lock for one thread at a time, which may take it as often as it likes. A copy is a lock of its own."""
 
     def __reduce__(self) -> tuple[type[Turn], tuple[()]]:
         return Turn, ()
 
 
 class TakesTurns(Protocol):
-    """Something that threads use one at a time."""
+    """Have a lock, by which threads use this one at a time."""
 
     turn: Turn
 
@@ -65,7 +65,7 @@ def in_turn(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
 
 
 def with_ordinary_tensors(batch: Activations) -> Activations:
-    """The same batch; tensors made within inference mode are copied, since states may come to hold them."""
+    """Return the same batch, with tensors made within inference mode copied, since states may come to hold them."""
     parts = {part.name: getattr(batch, part.name) for part in fields(batch) if part.init}
     if not any(tensor.is_inference() for part in parts.values() for tensor in _tensors(part)):
         return batch

@@ -16,7 +16,7 @@ from neuralcov.core.shapes import Shaped
 
 @dataclass(frozen=True)
 class LayerShape:
-    """One layer: its number of neurons and the device on which its statistics live."""
+    """Describe one layer: its number of neurons and the device on which its statistics live."""
 
     neurons: int
     device: torch.device
@@ -24,7 +24,7 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class LayerGroup:
-    """Layers of one width. Statistics of a group are one tensor, so that one call serves all of them."""
+    """Name layers of one width. Statistics of a group are one tensor, so that one call serves all of them."""
 
     width: int
     names: tuple[str, ...]
@@ -35,7 +35,7 @@ class LayerGroup:
 
 
 def group_by_width(widths: Mapping[str, int]) -> tuple[LayerGroup, ...]:
-    """The layers of each width, widths in the order in which they first occur."""
+    """Return the layers of each width, widths in the order in which they first occur."""
     members: dict[int, list[tuple[int, str]]] = {}
     for position, (name, width) in enumerate(widths.items()):
         members.setdefault(width, []).append((position, name))
@@ -47,7 +47,7 @@ def group_by_width(widths: Mapping[str, int]) -> tuple[LayerGroup, ...]:
 def in_execution_order(
     widths: Sequence[int], per_group: Sequence[Shaped[Tensor, "_ ..."]]
 ) -> Shaped[Tensor, "layers ..."]:
-    """Rows that stand by group, one row a layer, put back into the order of ``widths``."""
+    """Put rows that stand by group, one row a layer, back into the order of ``widths``."""
     groups = group_by_width({str(position): width for position, width in enumerate(widths)})
     stacked = torch.tensor([position for group in groups for position in group.positions])
     rows = torch.cat(list(per_group))
@@ -55,7 +55,7 @@ def in_execution_order(
 
 
 class Layout(Mapping[str, LayerShape]):
-    """Ordered mapping of layer name to :class:`LayerShape`, fixed by the first batch.
+    """Map layer names to :class:`LayerShape`, in execution order, as fixed by the first batch.
 
     >>> layout = Layout({"conv": 8, "fc1": 4, "fc2": 4})
     >>> layout.neurons
@@ -96,7 +96,7 @@ class Layout(Mapping[str, LayerShape]):
         return group_by_width(self.widths)
 
     def to(self, device: torch.device | str) -> Layout:
-        """The same layers with statistics on another device."""
+        """Return the same layers with statistics on another device."""
         return Layout(self.widths, device)
 
     def require_same(self, other: Layout, what: str) -> None:

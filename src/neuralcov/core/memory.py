@@ -21,7 +21,7 @@ _BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
 
 
 def parse_bytes(text: str | int) -> int:
-    """Number of bytes in ``"16GiB"``, ``"500 MB"`` or a plain number.
+    """Return the number of bytes in ``"16GiB"``, ``"500 MB"`` or a plain number.
 
     >>> parse_bytes("1.5 KiB")
     1536
@@ -39,7 +39,7 @@ def parse_bytes(text: str | int) -> int:
 
 
 def show_bytes(amount: float) -> str:
-    """An amount of memory with three figures.
+    """Format an amount of memory with three figures.
 
     >>> show_bytes(112_800_000_000)
     '113 GB'
@@ -52,7 +52,7 @@ def show_bytes(amount: float) -> str:
 
 
 def blocks(length: int, elements_each: int, device: torch.device) -> Iterator[slice]:
-    """Slices that cut ``length`` items into blocks of a size that suits the device.
+    """Yield slices that cut ``length`` items into blocks of a size that suits the device.
 
     >>> list(blocks(5, 1 << 17, torch.device("cpu")))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Record:
-    """Base of everything that is stored. Subclasses are frozen dataclasses.
+    """Be the base of everything that is stored. Subclasses are frozen dataclasses.
 
     ``class Patterns(State, name="patterns")`` declares the name under which files keep it, so that the class may move;
     outside this package the name has a prefix, ``"acme.rarity"``. One without a name cannot be saved. ``free`` names
@@ -43,39 +43,39 @@ class Record:
         cls.free_fields = cls.free_fields | {*free, *resources}
         cls.resource_fields = cls.resource_fields | set(resources)
         if name is not None:
-            _require_declarable(cls, name)
+            require_declarable(cls, name, Record.known, "record")
             Record.known[name] = cls
 
-    def settled(self) -> Self:
-        """What is stored of it: all of it, but for what is there for the sake of speed alone."""
+    def compact(self) -> Self:
+        """Drop parts that exist only for speed; files store the result."""
         return self
 
 
-def _require_declarable(cls: type[Record], name: str) -> None:
-    """Refuse a name that another class has, or that does not tell whose it is."""
+def require_declarable(cls: type, name: str, known: Mapping[str, type], what: str) -> None:
+    """Refuse a name that another of the known classes has, or that does not tell whose it is."""
     ours = cls.__module__.partition(".")[0] == __name__.partition(".")[0]
     if not ours and not all(name.partition(".")):
         raise DeclarationError(
-            f"{cls.__qualname__}: the record name {name!r} needs a prefix of its package, for example "
+            f"{cls.__qualname__}: the {what} name {name!r} needs a prefix of its package, for example "
             f"{cls.__module__.partition('.')[0] + '.' + name!r}"
         )
     if ours and "." in name and name not in SCHEMA_1:
-        raise DeclarationError(f"{cls.__qualname__}: the record name {name!r} has a dot, which marks other packages")
-    other = Record.known.get(name)
+        raise DeclarationError(f"{cls.__qualname__}: the {what} name {name!r} has a dot, which marks other packages")
+    other = known.get(name)
     if other is not None and (other.__module__, other.__qualname__) != (cls.__module__, cls.__qualname__):
         raise DeclarationError(
-            f"two records are called {name!r}: {other.__qualname__} of {other.__module__} and {cls.__qualname__} of "
+            f"two {what}s are called {name!r}: {other.__qualname__} of {other.__module__} and {cls.__qualname__} of "
             f"{cls.__module__}; give one of them another name"
         )
 
 
 def record_name(cls: type[Record]) -> str:
-    """The declared name of a record class, or for one without, which cannot be saved, where it is defined."""
+    """Return the declared name of a record class, or for one without, which cannot be saved, where it is defined."""
     return cls.declared or f"{cls.__module__}:{cls.__qualname__}"
 
 
 def stored_name(cls: type[Record]) -> str:
-    """The name under which a record class stands in files, or the error that it has none."""
+    """Return the name under which a record class stands in files; refuse a class that has none."""
     if cls.declared is None:
         raise StateFileError(
             f"{cls.__qualname__} of {cls.__module__} cannot be saved: declare a name for files, "
@@ -89,7 +89,7 @@ def _fields(record: Record) -> dict[str, Any]:
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], tree: T) -> T:
-    """The same tree with ``function`` applied to every tensor."""
+    """Return the same tree with ``function`` applied to every tensor."""
     result: Any = tree
     if isinstance(tree, Tensor):
         result = function(tree)
@@ -101,7 +101,7 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: T) -> T:
 
 
 def move(tree: T, device: torch.device | str) -> T:
-    """The same tree with every tensor on ``device``."""
+    """Return the same tree with every tensor on ``device``."""
     return map_tensors(lambda tensor: tensor.to(device), tree)
 
 
@@ -120,7 +120,7 @@ def flatten(
             tensors[path] = tree
             return {"tensor": path}
         if isinstance(tree, Record):
-            parts = {k: walk(v, f"{prefix}.{k}") for k, v in _fields(tree.settled()).items()}
+            parts = {k: walk(v, f"{prefix}.{k}") for k, v in _fields(tree.compact()).items()}
             return {"record": name_of(type(tree)), "fields": parts}
         if isinstance(tree, tuple):
             return [walk(item, f"{prefix}.{i}") for i, item in enumerate(tree)]
@@ -150,7 +150,7 @@ def unflatten(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def identity_of(parts: Mapping[str, Any], digest: Callable[[str, Tensor], str]) -> str:
-    """SHA-256 of several trees by their paths: structure, numbers, and of every tensor its form and ``digest``.
+    """Return the SHA-256 of trees by their paths: structure, numbers, and of every tensor its form and ``digest``.
 
     Resources are left out.
     """
@@ -170,13 +170,13 @@ def identity_of(parts: Mapping[str, Any], digest: Callable[[str, Tensor], str]) 
 
 
 def fingerprint(tree: Any) -> str:
-    """SHA-256 of a tree: its structure, and the type, shape and bytes of every tensor."""
+    """Return the SHA-256 of a tree: its structure, and the type, shape and bytes of every tensor."""
     tensors: dict[str, Tensor] = {}
     return fingerprint_of(flatten(tree, "", tensors), tensors)
 
 
 def fingerprint_of(structure: Any, tensors: Mapping[str, Tensor]) -> str:
-    """SHA-256 of a tree that was taken apart."""
+    """Return the SHA-256 of a tree that was taken apart."""
     digest = hashlib.sha256(json.dumps(structure, sort_keys=True).encode())
     for path, tensor in tensors.items():
         digest.update(f"{path}:{tensor.dtype}:{tuple(tensor.shape)}".encode())

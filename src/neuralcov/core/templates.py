@@ -107,7 +107,7 @@ def _require_kind(structure: Any, like: Any, place: str) -> None:
 
 
 def _shown(structure: Any) -> str:
-    """What a file has in a place, in a word."""
+    """Say in a word what a file has in a place."""
     if isinstance(structure, list):
         return f"{len(structure)} parts"
     if isinstance(structure, dict):

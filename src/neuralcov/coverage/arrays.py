@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.core.activations import Activations, home_of
+from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.errors import InputError
 from neuralcov.core.guards import with_ordinary_tensors
 from neuralcov.core.layout import Layout
@@ -48,7 +48,7 @@ def as_activations(
     return with_ordinary_tensors(batch)
 
 
-def arranged(batch: Activations, layout: Layout) -> Activations:
+def in_layout_order(batch: Activations, layout: Layout) -> Activations:
     """Put the layers of a batch into the order of ``layout``; refuse a batch that does not fit."""
     sizes = {name: outputs.shape[0] for name, outputs in batch.layers.items()}
     if len(set(sizes.values())) > 1:
@@ -83,7 +83,7 @@ def _as_outputs(name: str, outputs: Any, device: torch.device | str | None) -> T
             "expected (batch, neurons)"
         )
     dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
-    home = home_of(tensor.device if device is None else torch.device(device))
+    home = statistics_device(tensor.device if device is None else torch.device(device))
     return tensor.detach().to(home, dtype)
 
 

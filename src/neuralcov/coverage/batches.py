@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CoverageWarning, InputError
-from neuralcov.coverage.arrays import arranged, as_activations
+from neuralcov.coverage.arrays import as_activations, in_layout_order
 from neuralcov.coverage.cuda_graph import GraphedUpdates
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.tap import Batch, Tap, unpack_batch
@@ -115,7 +115,7 @@ class BatchReader:
         if activations is not None:
             layout = self._collection.layout
             device = None if layout is None else layout.device
-            return self._arranged(as_activations(activations, labels, predictions, device))
+            return self._in_layout_order(as_activations(activations, labels, predictions, device))
         tap = self.tap()
         if predictions is not None:
             raise InputError("predictions= goes with activations=; with inputs the model predicts")
@@ -135,7 +135,7 @@ class BatchReader:
             predictions=predictions or "predictions" in needs,
             relevance="relevance" in needs,
         )
-        return self._arranged(activations), output
+        return self._in_layout_order(activations), output
 
     def _labels(self, labels: Any) -> Tensor | None:
         """Read labels as criteria use them; refuse what cannot be used only where a criterion needs it."""
@@ -143,10 +143,10 @@ class BatchReader:
             return None
         return as_labels(labels) if "labels" in self._collection.needs else usable_labels(labels)
 
-    def _arranged(self, batch: Activations) -> Activations:
+    def _in_layout_order(self, batch: Activations) -> Activations:
         if self._collection.layout is None:
             self._collection.layout = batch.layout
-        return arranged(batch, self._collection.layout)
+        return in_layout_order(batch, self._collection.layout)
 
     def observe(self, inputs: Any, labels: Any, activations: Any, predictions: Any, lengths: Any) -> None:
         """Observe one batch, whatever it was given as."""

@@ -9,15 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralcov.core.activations import Activations, home_of
+from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.counts import NOT_FINITE
 from neuralcov.core.errors import CalibrationError, InputError
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.belonging import other_calibration
 from neuralcov.coverage.measurement import Learnt, Measurement, OldIdentity
-from neuralcov.coverage.store import AnyPath, StoredCalibration, load_reference, save_reference
-from neuralcov.statistics.calibration import Reference
+from neuralcov.coverage.store import AnyPath, StoredCalibration, load_calibration, save_calibration_file
+from neuralcov.statistics.calibration import Calibration
+from neuralcov.statistics.statistic import in_order
 from neuralcov.tap.inputs import Lengths
 
 
@@ -50,57 +51,57 @@ def calibrate(
             raise InputError("held_out= goes with training data; a saved calibration has what was held out then")
         stored = _read_calibration(ours, data)
         ours.provenance.take_calibration(data, stored.provenance.get("model"))
-        _fit(ours, stored.reference, stored.old_identity)
+        _fit(ours, stored.calibration, stored.old_identity)
         return False
     if lengths is not None and activations is not None:
         raise InputError("lengths= goes with a loader; activations are averaged over tokens already")
-    reference: Reference | None = None
+    calibration: Calibration | None = None
     not_finite: Tensor | int = 0
     with reader.first(), reader.open():
         for batch in reader.batches(data, activations, labels, predictions, lengths, "calibrating", progress):
-            reference = (reference or Reference.empty(batch.layout, ours.collection.criteria)).observe(batch)
+            calibration = (calibration or Calibration.empty(batch.layout, ours.collection.criteria)).observe(batch)
             not_finite = not_finite + batch.input_counts[NOT_FINITE]
-        if reference is None or reference.seen == 0:
+        if calibration is None or calibration.seen == 0:
             raise CalibrationError("calibration saw no input: the training data gave no batch")
         if held_out is not None:
             bare = ours.tap is None or isinstance(held_out, (Mapping, Activations))
             data, activations = (None, held_out) if bare else (held_out, None)
             for batch in reader.batches(data, activations, None, None, lengths, "holding out", progress):
-                reference = reference.hold_out(batch)
-    _fit(ours, reference.finished(left_out=int(not_finite)))
+                calibration = calibration.hold_out(batch)
+    _fit(ours, calibration.finished(excluded=int(not_finite)))
     ours.provenance.calibrated()
     return True
 
 
 @ordinary_tensors
-def _fit(ours: Measurement, reference: Reference, old_identity: OldIdentity | None = None) -> None:
+def _fit(ours: Measurement, calibration: Calibration, old_identity: OldIdentity | None = None) -> None:
     """Teach every criterion, and start from empty coverage."""
     collection = ours.collection
     with collection.turn:
         collection.criteria = tuple(
-            criterion.calibrate(reference) if criterion.learns else criterion for criterion in collection.criteria
+            criterion.calibrate(calibration) if criterion.learns else criterion for criterion in collection.criteria
         )
         ours.clear()
-        ours.learnt = Learnt(reference, old_identity)
+        ours.learnt = Learnt(calibration, old_identity)
 
 
 def _read_calibration(ours: Measurement, path: AnyPath) -> StoredCalibration:
     """Read a saved calibration; refuse one of other layers, and one that lacks what a criterion learns from."""
     collection = ours.collection
-    home = home_of(torch.device("cpu") if ours.tap is None else ours.tap.device)
-    stored = load_reference(path, home if collection.layout is None else collection.layout.device)
-    reference = stored.reference
-    layout = reference.layout(home)
+    home = statistics_device(torch.device("cpu") if ours.tap is None else ours.tap.device)
+    stored = load_calibration(path, home if collection.layout is None else collection.layout.device)
+    calibration = stored.calibration
+    layout = calibration.layout(home)
     if collection.layout is None:
         collection.layout = layout
     collection.layout.require_same(layout, f"the calibration {path}")
     if ours.tap is not None:
         ours.tap.expect(layout)
     for criterion in collection.criteria:
-        for wanted in sorted(criterion.learns):
-            if reference.find(wanted) is None:
+        for wanted in in_order(criterion.learns):
+            if calibration.find(wanted) is None:
                 raise CalibrationError(
-                    f"{path}: the calibration holds no {wanted}, which {criterion.name} learns from; "
+                    f"{path}: the calibration holds no {wanted.label}, which {criterion.name} learns from; "
                     "calibrate with this criterion among the criteria"
                 )
     return stored
@@ -115,31 +116,31 @@ def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -
         path: of the saved calibration.
         device: where statistics live.
     """
-    stored = load_reference(path, home_of(device))
-    reference, known, collection = stored.reference, ours.learnt_ids(), ours.collection
+    stored = load_calibration(path, statistics_device(device))
+    calibration, known, collection = stored.calibration, ours.learnt_ids(), ours.collection
     for criterion in collection.criteria:
         if criterion.learns:
-            theirs, then = reference.identity(criterion.learns), stored.old_identity or reference.old_identity
+            theirs, then = calibration.identity(criterion.learns), stored.old_identity or calibration.old_identity
             if known[criterion.name] != theirs and known[criterion.name] != then(criterion.learns):
                 raise other_calibration(criterion.name, known[criterion.name], theirs, str(path))
     ours.provenance.take_calibration(str(path), stored.provenance.get("model"))
     # Of an earlier definition, states go with what was learnt then.
     collection.criteria = tuple(
-        criterion.calibrate(reference)
+        criterion.calibrate(calibration)
         if criterion.learns and collection.definitions[criterion.name] == criterion.definition
         else criterion
         for criterion in collection.criteria
     )
-    ours.learnt = Learnt(reference, stored.old_identity)
+    ours.learnt = Learnt(calibration, stored.old_identity)
 
 
 def save_calibration(ours: Measurement, path: AnyPath) -> None:
     """Write what calibration learnt, traces included, to one file."""
-    if ours.learnt.reference is None:
+    if ours.learnt.calibration is None:
         raise CalibrationError(
             "there is no calibration to save: call calibrate(...) first; a loaded state does not hold what it was "
             "calibrated on"
         )
     provenance = ours.describe()
     provenance["model"] = provenance.pop("calibration")["model"]
-    save_reference(path, ours.learnt.reference, provenance)
+    save_calibration_file(path, ours.learnt.calibration, provenance)

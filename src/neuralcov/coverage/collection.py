@@ -27,7 +27,7 @@ SharedStates = tuple[Shared[Any], ...]
 
 
 class CriterionCollection:
-    """Criteria, the layers they watch, and one state each.
+    """Keep criteria together with the layers they watch and one state each.
 
     States are held as :mod:`neuralcov.coverage.ownership` says, so that nothing which somebody keeps is overwritten.
     """
@@ -57,11 +57,6 @@ class CriterionCollection:
     def needs(self) -> frozenset[str]:
         """What batches must carry besides activations."""
         return frozenset().union(*(criterion.needs for criterion in self.criteria))
-
-    @property
-    def learns(self) -> frozenset[str]:
-        """What calibration must fill."""
-        return frozenset().union(*(criterion.learns for criterion in self.criteria))
 
     @property
     def empty(self) -> bool:
@@ -120,7 +115,7 @@ class CriterionCollection:
         self.version += changed
 
     def own_definitions(self) -> dict[str, int]:
-        """By criterion, the definition that this version measures under; that of loaded states may be an earlier."""
+        """Return, by criterion, the definition of this version; loaded states may have an earlier one."""
         return {criterion.name: criterion.definition for criterion in self.criteria}
 
     def check(self, batch: Activations) -> None:
@@ -133,7 +128,7 @@ class CriterionCollection:
                     f"{criterion.definition}: measure again"
                 )
             if criterion.learns:
-                criterion.require_fitted()
+                criterion.require_learnt()
             for need in sorted(criterion.needs):
                 if getattr(batch, need) is None:
                     raise InputError(f"{criterion.name} needs {need}: pass them with the batch")
@@ -205,24 +200,24 @@ class CriterionCollection:
 
     @in_turn
     def gain(self, batch: Activations) -> dict[str, Tensor]:
-        """How far each input alone would move each criterion."""
+        """Return, by criterion, how far each input alone would move the value."""
         self.check(batch)
         return {c.name: c.gain(s, batch) for c, s in zip(self.criteria, self.states, strict=True)}
 
     @in_turn
     def scores(self, batch: Activations) -> dict[str, Tensor]:
-        """The surprise of each input, for the criteria that have one."""
+        """Return the surprise of each input, for the criteria that have one."""
         self.check(batch)
         found = {criterion.name: criterion.score(batch) for criterion in self.criteria}
         return {name: score for name, score in found.items() if score is not None}
 
     @in_turn
     def values(self) -> dict[str, float]:
-        """The value of each criterion; waits for the device once."""
+        """Return the value of each criterion; wait for the device once."""
         if self.layout is None:
             for criterion in self.criteria:
                 if criterion.learns:
-                    criterion.require_fitted()
+                    criterion.require_learnt()
             return dict.fromkeys(self.names, 0.0)
         numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)]).tolist()
         for number, criterion, state in zip(numbers, self.criteria, self.states, strict=True):
@@ -234,7 +229,7 @@ class CriterionCollection:
 
     @in_turn
     def details(self) -> dict[str, dict[str, float]]:
-        """Figures that stand beside the values, for criteria that have some."""
+        """Return figures that belong beside the values, for criteria that have some."""
         if self.layout is None:
             return {}
         found = {c.name: dict(c.details(s)) for c, s in zip(self.criteria, self.states, strict=True)}
@@ -242,7 +237,7 @@ class CriterionCollection:
 
     @in_turn
     def by_layer(self) -> tuple[LayerRow, ...]:
-        """Every layer with its value under every criterion."""
+        """Return every layer with its value under every criterion."""
         if self.layout is None:
             return ()
         columns = {c.name: c.by_layer(s) for c, s in zip(self.criteria, self.states, strict=True)}
@@ -254,7 +249,7 @@ class CriterionCollection:
 
     @in_turn
     def findings(self) -> tuple[Finding, ...]:
-        """What was left out and what to bear in mind; an error if a criterion could place no input at all."""
+        """List what was left out and what to bear in mind; refuse if a criterion could place no input at all."""
         if self.empty:
             return ()
         found = []

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from neuralcov.core.activations import Activations, home_of
+from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.arguments import usable_device
 from neuralcov.core.errors import InputError
 from neuralcov.core.layout import Layout
@@ -29,7 +29,7 @@ from neuralcov.tap.rows import Rows
 
 
 class Coverage(CoverageData):
-    """Test coverage of a model.
+    """Measure the test coverage of a model.
 
     Args:
         model: any module; it is run in eval mode without gradients and left as it was.
@@ -110,7 +110,7 @@ class Coverage(CoverageData):
             salt: see there.
         """
         coverage = cls._without_model(criteria, preprocessing, KeyRule.of(keys, salt))
-        coverage._measurement.collection.layout = Layout(widths, home_of(usable_device(device)))
+        coverage._measurement.collection.layout = Layout(widths, statistics_device(usable_device(device)))
         return coverage
 
     @classmethod

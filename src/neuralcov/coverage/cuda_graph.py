@@ -14,7 +14,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError
 from neuralcov.core.guards import in_turn
 from neuralcov.core.records import flatten, map_tensors
-from neuralcov.coverage.arrays import arranged
+from neuralcov.coverage.arrays import in_layout_order
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.ownership import GraphOwned
 from neuralcov.tap import Batch, Tap
@@ -25,7 +25,7 @@ _MOST_SHAPES = 4
 
 @dataclass(frozen=True, eq=False)
 class CapturedUpdate:
-    """One update of one shape: where its input goes, and where the layers' outputs are found afterwards."""
+    """Hold one recorded update of one shape: where its input goes, and where the layers' outputs appear."""
 
     graph: torch.cuda.CUDAGraph
     inputs: Tensor
@@ -33,7 +33,7 @@ class CapturedUpdate:
 
 
 class GraphedUpdates:
-    """Runs updates of a coverage as CUDA graphs, recorded at the second batch of a shape.
+    """Run updates of a coverage as CUDA graphs, recorded at the second batch of a shape.
 
     A recording holds the forward pass, the reduction to neurons, and the observation by every criterion whose state
     has a fixed size; the other criteria observe afterwards, in the ordinary way. States with recordings live in fixed
@@ -55,7 +55,7 @@ class GraphedUpdates:
 
     @contextmanager
     def open(self) -> Iterator[None]:
-        """One block."""
+        """Keep recorded updates for a block."""
         with self.turn:
             self._depth += 1
         try:
@@ -87,7 +87,7 @@ class GraphedUpdates:
         return True
 
     def _suits(self, batch: Batch) -> bool:
-        """Whether a batch is of the plain kind that is recorded: one tensor, for a model on one GPU, within a block."""
+        """Return whether a batch is of the kind to record: one tensor, for a model on one GPU, within a block."""
         collection = self.collection
         if not self._depth or not isinstance(batch.inputs, Tensor) or "relevance" in collection.needs:
             return False
@@ -126,7 +126,7 @@ class GraphedUpdates:
         assert self.collection.layout is not None
         predictions = "predictions" in self.collection.needs
         activations, _ = self.tap.run(Batch(inputs), predictions=predictions)
-        outputs = arranged(activations, self.collection.layout)
+        outputs = in_layout_order(activations, self.collection.layout)
         # Keys are recorded as well: computed afterwards, each would be started by the host.
         return replace(outputs, keys=outputs.content_keys) if self.collection.keeps_keys else outputs
 

@@ -19,7 +19,7 @@ from neuralcov.results import Results
 
 
 class CoverageData:
-    """What was measured so far. :class:`~neuralcov.coverage.coverage.Coverage` adds the ways to measure more.
+    """Hold what was measured so far. :class:`~neuralcov.coverage.coverage.Coverage` adds the ways to measure more.
 
     Args:
         measurement: what it is made of.

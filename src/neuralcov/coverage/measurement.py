@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,25 +19,26 @@ from neuralcov.core.layout import Layout
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.provenance import Origin, Provenance
 from neuralcov.coverage.seen import SeenInputs
-from neuralcov.statistics.calibration import Reference
+from neuralcov.statistics.calibration import Calibration
+from neuralcov.statistics.statistic import AnyStatistic
 from neuralcov.tap import Tap
 
 # In place of a criterion's name, in findings about layers that were left out.
 _LAYERS = "layers"
 
-OldIdentity = Callable[[frozenset[str]], str]
+OldIdentity = Callable[[Iterable[AnyStatistic]], str]
 
 
 class Learnt:
-    """What calibration taught the criteria of one coverage, and the ids that files know it by.
+    """Hold what calibration taught the criteria of one coverage, and the ids that files know it by.
 
     Args:
-        reference: what was learnt, ``None`` before calibration and where a state was loaded without it.
+        calibration: what was learnt, ``None`` before calibration and where a state was loaded without it.
         old_identity: how files of schema 1 name it, where it comes from one.
     """
 
-    def __init__(self, reference: Reference | None = None, old_identity: OldIdentity | None = None) -> None:
-        self.reference = reference
+    def __init__(self, calibration: Calibration | None = None, old_identity: OldIdentity | None = None) -> None:
+        self.calibration = calibration
         self._old_identity = old_identity
         self._ids: dict[str, str | None] | None = None
 
@@ -51,22 +52,22 @@ class Learnt:
     def ids(self, criteria: Sequence[AnyCriterion]) -> dict[str, str | None]:
         """Return, by criterion, the SHA-256 of what it learnt; ``None`` for one that learnt nothing."""
         if self._ids is None:
-            reference = self.reference
+            calibration = self.calibration
             self._ids = {
-                criterion.name: reference.identity(criterion.learns) if reference and criterion.learns else None
+                criterion.name: calibration.identity(criterion.learns) if calibration and criterion.learns else None
                 for criterion in criteria
             }
         return dict(self._ids)
 
     def schema_1_id(self, criterion: AnyCriterion) -> str | None:
         """Return the id of a criterion's calibration as files of schema 1 have it."""
-        if self.reference is None or not criterion.learns:
+        if self.calibration is None or not criterion.learns:
             return None
-        return (self._old_identity or self.reference.old_identity)(criterion.learns)
+        return (self._old_identity or self.calibration.old_identity)(criterion.learns)
 
 
 class Measurement:
-    """All that one coverage is made of.
+    """Hold all that one coverage is made of.
 
     Args:
         collection: criteria and their states.
@@ -149,13 +150,13 @@ class Measurement:
     def findings(self) -> tuple[Finding, ...]:
         """List what was left out of the measurement, and what to bear in mind when reading it."""
         found = []
-        left_out = 0 if self.learnt.reference is None else self.learnt.reference.left_out
+        excluded = 0 if self.learnt.calibration is None else self.learnt.calibration.excluded
         unread = "" if self.tap is None else self.tap.known_rows.sentence
         if unread:
             found.append(Finding(_LAYERS, unread))
-        if left_out:
-            said = f"{left_out} training inputs with NaN or infinite outputs were left out"
-            found.append(Finding("calibration", said, left_out))
+        if excluded:
+            said = f"{excluded} training inputs with NaN or infinite outputs were left out"
+            found.append(Finding("calibration", said, excluded))
         if self.seen.shared:
             twice = f"{self.seen.shared} inputs (an estimate) were in more than one of the suites merged"
             found.append(Finding("inputs", twice, self.seen.shared))

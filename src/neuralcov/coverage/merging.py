@@ -25,7 +25,7 @@ from neuralcov.tap.known_rows import require_same_rows
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
-    """The states of a coverage at one moment, to go back to."""
+    """Keep the states of a coverage at one moment, to go back to."""
 
     names: tuple[str, ...]
     identities: Mapping[str, str | None]

@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import Criterion, State, with_excluded
@@ -34,7 +35,7 @@ StateT = TypeVar("StateT", bound=State)
 
 
 class Holding(ABC, Generic[StateT]):
-    """A state together with who may overwrite it."""
+    """Hold a state, and say who may overwrite it."""
 
     def __init__(self, state: StateT) -> None:
         self._state: StateT | None = state
@@ -78,44 +79,52 @@ class Holding(ABC, Generic[StateT]):
 
 
 class Owned(Holding[StateT]):
-    """A state whose tensors nobody else has."""
+    """Hold a state whose tensors nobody else has."""
 
+    @override
     def share(self) -> Shared[StateT]:
         """Share the state; this holding is used up."""
         return Shared(self.give_up())
 
+    @override
     def observe(self, criterion: Criterion[StateT], batch: Activations) -> Owned[StateT]:
         """Observe a batch in place; this holding is used up."""
         return Owned(criterion.observe(self.give_up(), batch, donate=True))
 
+    @override
     def admit(self, criterion: Criterion[StateT], batch: Activations, min_gain: float) -> tuple[Tensor, Owned[StateT]]:
         """Admit inputs; this holding is used up once that is done."""
         admitted, after = criterion.admit(self.state, batch, min_gain=min_gain)
         self.give_up()
         return admitted, Owned(after)
 
+    @override
     def merge(self, criterion: Criterion[StateT], other: Shared[StateT]) -> Holding[StateT]:
         """Merge a shared state in; this holding is used up once that is done."""
         merged = criterion.merge(self.state, other.state)
         self.give_up()
         return _made(merged, other)
 
+    @override
     def exclude(self, exclusions: Int[Tensor, "some"]) -> Owned[StateT]:
         """Count excluded inputs; this holding is used up."""
         return Owned(with_excluded(self.give_up(), exclusions))
 
 
 class Shared(Holding[StateT]):
-    """A state whose tensors somebody else may have."""
+    """Hold a state whose tensors somebody else may have."""
 
+    @override
     def share(self) -> Shared[StateT]:
         """Return this holding: it is shared already."""
         return self
 
+    @override
     def observe(self, criterion: Criterion[StateT], batch: Activations) -> Holding[StateT]:
         """Observe a batch and leave this state as it is."""
         return _made(criterion.observe(self.state, batch), self)
 
+    @override
     def admit(
         self, criterion: Criterion[StateT], batch: Activations, min_gain: float
     ) -> tuple[Tensor, Holding[StateT]]:
@@ -123,17 +132,19 @@ class Shared(Holding[StateT]):
         admitted, after = criterion.admit(self.state, batch, min_gain=min_gain)
         return admitted, _made(after, self)
 
+    @override
     def merge(self, criterion: Criterion[StateT], other: Shared[StateT]) -> Holding[StateT]:
         """Merge another shared state in and leave both as they are."""
         return _made(criterion.merge(self.state, other.state), self, other)
 
+    @override
     def exclude(self, exclusions: Int[Tensor, "some"]) -> Holding[StateT]:
         """Count excluded inputs and leave this state as it is."""
         return _made(with_excluded(self.state, exclusions), self)
 
 
 class GraphOwned(Holding[StateT]):
-    """A state in the tensors of a CUDA graph, which overwrites them at its next replay.
+    """Hold a state in the tensors of a CUDA graph, which overwrites them at its next replay.
 
     Args:
         home: the tensors, the same at every replay.
@@ -145,6 +156,7 @@ class GraphOwned(Holding[StateT]):
         self._seen = False
 
     @property
+    @override
     def state(self) -> StateT:
         """The state, to be read at once, as a record of its own.
 
@@ -159,22 +171,27 @@ class GraphOwned(Holding[StateT]):
         """Copy the state out of the graph's tensors."""
         return Owned(map_tensors(torch.clone, self.state))
 
+    @override
     def share(self) -> Shared[StateT]:
         """Share a copy."""
         return self.copy().share()
 
+    @override
     def observe(self, criterion: Criterion[StateT], batch: Activations) -> Owned[StateT]:
         """Observe a batch on a copy."""
         return self.copy().observe(criterion, batch)
 
+    @override
     def admit(self, criterion: Criterion[StateT], batch: Activations, min_gain: float) -> tuple[Tensor, Owned[StateT]]:
         """Admit inputs on a copy."""
         return self.copy().admit(criterion, batch, min_gain)
 
+    @override
     def merge(self, criterion: Criterion[StateT], other: Shared[StateT]) -> Holding[StateT]:
         """Merge a shared state into a copy."""
         return self.copy().merge(criterion, other)
 
+    @override
     def exclude(self, exclusions: Int[Tensor, "some"]) -> Owned[StateT]:
         """Count excluded inputs on a copy."""
         return self.copy().exclude(exclusions)

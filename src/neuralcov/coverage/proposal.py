@@ -14,7 +14,7 @@ from neuralcov.coverage.collection import CriterionCollection
 
 
 class Proposal:
-    """Inputs judged but not yet observed.
+    """Keep inputs that were judged but not yet observed.
 
     ``gain`` holds, by criterion, how far each input alone would move the value.
     """

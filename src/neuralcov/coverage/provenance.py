@@ -24,7 +24,7 @@ _AT_ONCE = 16
 
 
 class Weights:
-    """The parameters of a model at one moment, by which a later change of them is seen at hardly any cost.
+    """Remember the parameters of a model at one moment, to see a later change of them at hardly any cost.
 
     A tensor counts how often it was written to; one that was put elsewhere has another address. Buffers are not
     watched, since the tap puts them back after every block: they belong to a model's id.
@@ -51,7 +51,7 @@ class Weights:
         return twin
 
     def unchanged(self, *, whole: bool = True) -> bool:
-        """Whether nobody has written to a parameter or put another in its place.
+        """Return whether nobody has written to a parameter or put another in its place.
 
         Training writes to all of them: unless the ``whole`` model is asked for, a few are looked at, others each time.
         """
@@ -64,7 +64,7 @@ class Weights:
 
 
 class _Mark(NamedTuple):
-    """A parameter, how often it was written to, and where it lies; ``None`` for what it cannot tell."""
+    """Hold a parameter, how often it was written to, and where it lies; ``None`` for what it cannot tell."""
 
     parameter: Tensor
     version: int | None
@@ -109,7 +109,7 @@ def model_id(model: nn.Module) -> str:
 
 
 def _tensors_of(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor of a state dictionary that has bytes to tell it by; a sharded one as a whole."""
+    """Yield every tensor of a state dictionary that has bytes to tell it by; a sharded one as a whole."""
     for name, value in model.state_dict().items():
         if not isinstance(value, Tensor) or nn.parameter.is_lazy(value):
             continue
@@ -128,7 +128,7 @@ def describe_model(model: nn.Module, identity: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class Origin:
-    """What the inputs so far were measured on.
+    """Tell what the inputs so far were measured on.
 
     Args:
         model: what files say of the model, its id above all; ``None`` as long as it is not needed, or not known.
@@ -151,7 +151,7 @@ class Origin:
 
 
 class Provenance:
-    """Where the states of one coverage, and what its criteria learnt, come from.
+    """Keep track of where the states of one coverage, and what its criteria learnt, come from.
 
     Args:
         model: what is measured, ``None`` where somebody else computes the activations.

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from neuralcov.core.activations import home_of
+from neuralcov.core.activations import statistics_device
 from neuralcov.core.errors import MismatchError, StateFileError
 from neuralcov.coverage.belonging import require_same_criteria
 from neuralcov.coverage.collection import AnyCriterion
@@ -70,7 +70,7 @@ def read(
     criteria: Sequence[AnyCriterion] | None,
 ) -> StoredCoverage:
     """Read a state file or the bytes of one; refuse other criteria than those expected, if any are."""
-    content = load_coverage(source, home_of(device), rule)
+    content = load_coverage(source, statistics_device(device), rule)
     if criteria is not None and [c.name for c in criteria] != [c.name for c in content.criteria]:
         held, wanted = (", ".join(c.name for c in some) for some in (content.criteria, criteria))
         raise MismatchError(f"{name} holds {held}, expected {wanted}")
@@ -86,7 +86,7 @@ def start_from(ours: Measurement, content: StoredCoverage, name: str) -> None:
 def load_state(ours: Measurement, path: AnyPath, *, same_run: bool) -> None:
     """Replace the states by those of a file of the same model, criteria and calibration."""
     layout = ours.collection.layout
-    content = load_coverage(path, home_of(ours.device) if layout is None else layout.device, ours.seen.rule)
+    content = load_coverage(path, statistics_device(ours.device) if layout is None else layout.device, ours.seen.rule)
     require_same_criteria(ours, tuple(c.name for c in content.criteria), content.identities, str(path))
     if layout is not None:
         layout.require_same(content.layout, str(path))

@@ -33,7 +33,7 @@ _WORDS = 1 << 64
 
 @dataclass(frozen=True)
 class KeyRule:
-    """How inputs are told apart: by ``"plain"`` content keys, by ``"salted"`` ones, or by ``"none"``.
+    """Tell inputs apart by ``"plain"`` content keys, by ``"salted"`` ones, or by ``"none"``.
 
     A plain key tells whoever has an input whether it is among these. A salted key is that of a keyed hash, and tells
     only those who have the salt.
@@ -64,7 +64,7 @@ class KeyRule:
         return "salted " + hashlib.blake2b(b"neuralcov", digest_size=8, key=self.salt).hexdigest()
 
     def words(self, keys: Int[Tensor, "inputs 2"]) -> np.ndarray:
-        """Keys as two unsigned words each, salted where that was asked for."""
+        """Return keys as two unsigned words each, salted where that was asked for."""
         plain = keys.cpu().contiguous().numpy().view(np.uint64)
         if self.kind != "salted" or not len(plain):
             return plain
@@ -74,7 +74,7 @@ class KeyRule:
 
 @dataclass(frozen=True)
 class Run:
-    """Inputs observed together: by one ``assess``, or by updates up to a save, a merge or a reset.
+    """Name inputs that were observed together: by one ``assess``, or by updates up to a save, a merge or a reset.
 
     ``id`` is the sum of their keys, ``None`` where these were not kept; ``first`` and ``last`` are seconds since 1970.
     """
@@ -87,7 +87,7 @@ class Run:
 
 @dataclass(frozen=True, eq=False)
 class _Pending:
-    """One batch that is not in the sums yet; of its inputs only those ``taken`` count.
+    """Hold one batch that is not in the sums yet; of its inputs only those ``taken`` count.
 
     On a CPU keys of many activations together take a fraction of the time: until then ``keys`` are the activations
     themselves, layers of these ``widths`` side by side.
@@ -100,7 +100,7 @@ class _Pending:
 
 
 class SeenInputs:
-    """The inputs that one coverage has observed.
+    """Remember which inputs one coverage has observed.
 
     Args:
         rule: how inputs are told apart.
@@ -185,18 +185,18 @@ class SeenInputs:
         return seen
 
     def comparable(self, other: SeenInputs) -> bool:
-        """Whether the inputs of both can be told to be the same."""
+        """Return whether the inputs of both can be told to be the same."""
         return self.mark == other.mark != "none"
 
     def common_runs(self, other: SeenInputs) -> tuple[Run, ...]:
-        """The runs of ``other`` that are here as well."""
+        """Return the runs of ``other`` that are here as well."""
         if not self.comparable(other):
             return ()
         here = {(run.id, run.inputs) for run in self.runs if run.id is not None and run.inputs}
         return tuple(run for run in other.runs if (run.id, run.inputs) in here)
 
     def overlap(self, other: SeenInputs) -> float:
-        """About how many inputs are in both; 0 where keys cannot be compared.
+        """Estimate how many inputs are in both; 0 where keys cannot be compared.
 
         Below the largest word of a full sketch, that sketch has every key of its suite. Keys are as good as random, so
         that the share of all 64-bit words below the smaller of these ends is the share of inputs that were compared.
@@ -254,7 +254,7 @@ class SeenInputs:
 
 
 def _raw_keys(batch: Activations) -> tuple[Tensor, tuple[int, ...]]:
-    """The keys of a batch, or on a CPU what they will be made of, copied, with the widths of its layers."""
+    """Return the keys of a batch, or on a CPU a copy of what they will be made of, with the widths of its layers."""
     layers = list(batch.layers.values())
     if batch.keys is not None or any(outputs.device.type != "cpu" for outputs in layers):
         return batch.content_keys, ()
@@ -262,7 +262,7 @@ def _raw_keys(batch: Activations) -> tuple[Tensor, tuple[int, ...]]:
 
 
 def _finished(pending: Sequence[_Pending]) -> Iterator[Tensor]:
-    """The keys of pending batches, those of activations made for many batches at once."""
+    """Yield the keys of pending batches; those of activations are made for many batches at once."""
     for widths, some in groupby(pending, key=lambda part: part.widths):
         keys = [part.keys for part in some if part.keys is not None]
         if widths:
@@ -272,5 +272,5 @@ def _finished(pending: Sequence[_Pending]) -> Iterator[Tensor]:
 
 
 def _smallest(*words: np.ndarray) -> np.ndarray:
-    """The smallest of several words, rising, each once."""
+    """Return the smallest of several words, rising, each once."""
     return np.unique(np.concatenate(words))[:SKETCH_SIZE]

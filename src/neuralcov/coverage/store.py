@@ -7,10 +7,9 @@ of every tensor; and only then the tensors themselves, each with its SHA-256.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -29,23 +28,24 @@ from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.provenance import from_utc, to_utc
 from neuralcov.coverage.seen import SKETCH_SIZE, KeyRule, Run, SeenInputs
-from neuralcov.statistics.calibration import Reference, require_reference
+from neuralcov.statistics.calibration import Calibration
+from neuralcov.statistics.statistic import AnyStatistic
 
 __all__ = [
     "AnyPath",
     "StoredCalibration",
     "StoredCoverage",
     "load_coverage",
-    "load_reference",
+    "load_calibration",
     "save_coverage",
-    "save_reference",
+    "save_calibration_file",
     "write_coverage",
 ]
 
 
 @dataclass(frozen=True, eq=False)
 class StoredCoverage:
-    """The content of a state file.
+    """Hold the content of a state file.
 
     Args:
         layout: the layers.
@@ -79,11 +79,11 @@ class StoredCoverage:
 
 @dataclass(frozen=True, eq=False)
 class StoredCalibration:
-    """The content of a calibration file; ``old_identity`` is there for one of schema 1."""
+    """Hold the content of a calibration file; ``old_identity`` is there for one of schema 1."""
 
-    reference: Reference
+    calibration: Calibration
     provenance: Mapping[str, Any]
-    old_identity: Callable[[frozenset[str]], str] | None = None
+    old_identity: Callable[[Iterable[AnyStatistic]], str] | None = None
 
 
 def save_coverage(path: AnyPath, content: StoredCoverage) -> str:
@@ -97,7 +97,7 @@ def write_coverage(file: BinaryIO, content: StoredCoverage) -> str:
 
 
 def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The header and the tensors of a state file."""
+    """Return the header and the tensors of a state file."""
     tensors: dict[str, Tensor] = {}
     entries = []
     for key, criterion, state in zip(plain_keys(content.criteria), content.criteria, content.states, strict=True):
@@ -107,7 +107,7 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
                 "definition": content.definitions[criterion.name],
                 "parameters": criterion.parameters,
                 "calibration": content.identities[criterion.name],
-                "learnt": flatten(criterion.portable(), f"{key}.learnt", tensors, stored_name),
+                "learnt": flatten(criterion.for_state_file(), f"{key}.learnt", tensors, stored_name),
                 "state": flatten(state, key, tensors, stored_name),
             }
         )
@@ -169,53 +169,57 @@ def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule |
         )
 
 
-def save_reference(path: AnyPath, reference: Reference, provenance: Mapping[str, Any]) -> str:
+def save_calibration_file(path: AnyPath, calibration: Calibration, provenance: Mapping[str, Any]) -> str:
     """Write a calibration file; return its id."""
     tensors: dict[str, Tensor] = {}
-    structure = flatten(reference, "calibration", tensors, stored_name)
-    return save(path, CALIBRATION, {"calibration": structure, "provenance": provenance}, tensors)
+    plain = calibration.to_json("calibration", tensors)
+    return save(path, CALIBRATION, {"calibration": plain, "provenance": provenance}, tensors)
 
 
 @ordinary_tensors
-def load_reference(path: AnyPath, device: torch.device) -> StoredCalibration:
+def load_calibration(path: AnyPath, device: torch.device) -> StoredCalibration:
     """Read a calibration file. Traces beyond the memory that they may take stay on disk."""
     with opened(path, CALIBRATION) as file, _damage_told(file):
         raw = file.header["calibration" if file.schema > 1 else "reference"]
-        structure = raw if file.schema > 1 else with_declared_names(raw, Record.known)
-        if structure.get("record") != Reference.declared:
-            raise file.error(f"holds {structure.get('record')!r} where a calibration was expected")
-        fields = structure["fields"]
-        widths = [item["value"] for item in fields["widths"]]
-        layout = Layout(dict(zip([item["value"] for item in fields["names"]], widths, strict=True)), "meta")
-        if file.schema > 1:
-            require_reference(structure, layout, file.tensors, "calibration")
-        beyond = _beyond_budget(fields, file)
+        stored = raw if file.schema > 1 else with_declared_names(raw, Record.known)
+        if stored.get("record", "calibration") != "calibration":
+            raise file.error(f"holds {stored['record']!r} where a calibration was expected")
+        beyond = _beyond_budget(stored, file)
         read = _Tensors(file, lambda name: file.read(name, mapped=name in beyond))
-        reference: Reference = unflatten(structure, read)
-        old = None if file.schema > 1 else partial(old_identity, raw, dict(read.found))
-        moved = reference.to(device)
-        for path_in_file, stored in file.tensors.items():
-            if stored.sha256 is not None:
-                moved.digests[path_in_file.removeprefix("calibration.")] = stored.sha256
+        calibration = Calibration.from_json(stored, read, file.tensors if file.schema > 1 else None)
+        found = dict(read.found)
+        old = None if file.schema > 1 else lambda learns: old_identity(raw, found, _labels(learns))
+        moved = calibration.to(device)
+        for path_in_file, tensor in file.tensors.items():
+            if tensor.sha256 is not None:
+                moved.digests[path_in_file.removeprefix("calibration.")] = tensor.sha256
         return StoredCalibration(moved, file.header.get("provenance", {}), old)
 
 
-def _beyond_budget(fields: Mapping[str, Any], file: Container) -> frozenset[str]:
-    """The blocks of traces that do not fit into the memory traces may take."""
-    traces = fields["traces"]
-    if "record" not in traces:
+def _labels(learns: Iterable[AnyStatistic]) -> frozenset[str]:
+    """Return statistics by the names that schema 1 knew them by."""
+    return frozenset(statistic.label for statistic in learns)
+
+
+def _beyond_budget(stored: Any, file: Container) -> frozenset[str]:
+    """Find the blocks of traces that do not fit into the memory traces may take."""
+    if isinstance(stored, list):
+        return frozenset().union(*(_beyond_budget(item, file) for item in stored))
+    if not isinstance(stored, dict):
         return frozenset()
-    left, beyond = int(traces["fields"]["budget"]["value"]), set()
-    for block in traces["fields"]["blocks"]:
-        stored = file.tensors[block["tensor"]]
-        left -= stored.end - stored.start
+    if stored.get("record") != "traces":
+        return frozenset().union(*(_beyond_budget(item, file) for item in stored.values()))
+    left, beyond = int(stored["fields"]["budget"]["value"]), set()
+    for block in stored["fields"]["blocks"]:
+        tensor = file.tensors[block["tensor"]]
+        left -= tensor.end - tensor.start
         if left < 0:
             beyond.add(str(block["tensor"]))
     return frozenset(beyond)
 
 
 class _Tensors(Mapping[str, Tensor]):
-    """The tensors of a file, each read when it is asked for, once."""
+    """Read the tensors of a file, each when it is asked for, once."""
 
     def __init__(self, file: Container, read: Callable[[str], Tensor]) -> None:
         self._file, self._read = file, read
@@ -238,7 +242,7 @@ class _Tensors(Mapping[str, Tensor]):
 
 @dataclass(frozen=True, eq=False)
 class _Entry:
-    """One criterion of a state file, known by name and hyper-parameters, its tensors not read yet."""
+    """Hold one criterion of a state file, known by name and hyper-parameters, its tensors not read yet."""
 
     criterion: AnyCriterion
     key: str
@@ -290,24 +294,26 @@ class _Entry:
         if learnt is not None:
             require_form(self.learnt, learnt, None, file.tensors, f"{self.key}.learnt")
         try:
-            criterion = replace(self.criterion, fitted=unflatten(self.learnt, _Tensors(file, file.empty)))
+            criterion = replace(self.criterion, learnt=unflatten(self.learnt, _Tensors(file, file.empty)))
             empty, form = criterion.init(bare), criterion.template(bare)
         except NeuralcovError:
             raise
         except RuntimeError as error:
             raise file.error(f"{self.criterion.name} cannot be kept of such layers ({error})") from error
+        for older in criterion.older_forms(bare):
+            if self.state.get("record") == older.declared:
+                form = empty = older
         require_form(self.state, form, empty, file.tensors, self.key)
 
     def build(self, tensors: Mapping[str, Tensor]) -> tuple[AnyCriterion, Any]:
         """Read the criterion with what it learnt, and its state."""
-        fitted, state = unflatten(self.learnt, tensors), unflatten(self.state, tensors)
-        if self._outdated:
-            fitted, state = self.criterion.upgrade(fitted, state)
-        return replace(self.criterion, fitted=fitted), state
+        learnt, state = unflatten(self.learnt, tensors), unflatten(self.state, tensors)
+        learnt, state = self.criterion.upgrade(learnt, state)
+        return replace(self.criterion, learnt=learnt), state
 
 
 def _seen(inputs: Mapping[str, Any], file: Container, rule: KeyRule | None) -> SeenInputs:
-    """The runs and the sketch of a file."""
+    """Read the runs and the sketch of a file."""
     seen = SeenInputs(rule)
     runs = [
         Run(
@@ -329,7 +335,7 @@ def _seen(inputs: Mapping[str, Any], file: Container, rule: KeyRule | None) -> S
 
 @contextmanager
 def _damage_told(file: Container) -> Iterator[None]:
-    """A block that reads a header: what it lacks becomes one sentence."""
+    """Turn what a header lacks, in a block that reads it, into one sentence."""
     try:
         yield
     except NeuralcovError as error:
@@ -341,5 +347,5 @@ def _damage_told(file: Container) -> Iterator[None]:
 
 
 def _thaw(value: Any) -> Any:
-    """JSON has no tuples; hyper-parameters have no lists."""
+    """Turn lists into tuples: JSON has no tuples, hyper-parameters have no lists."""
     return tuple(_thaw(item) for item in value) if isinstance(value, Sequence) and not isinstance(value, str) else value

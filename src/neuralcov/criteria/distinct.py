@@ -1,179 +1,184 @@
-"""128-bit keys computed on the device, and a set of them that grows with distinct members only."""
+"""The base of criteria that collect kinds: a set that grows, and each criterion's own rule for what inputs show."""
 
 from __future__ import annotations
 
-import math
+from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self
-from weakref import WeakKeyDictionary
+from functools import cached_property
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
-from neuralcov.core.records import Record
+from neuralcov.core.activations import Activations
+from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_admitted, no_counts
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of
+from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.kernels.hashing import compressed, lexical_order
+from neuralcov.criteria.kind_set import ABSENT, KindSet, as_kinds, as_members, looking_is_free
 
-_LAST = (1 << 63) - 1
-
-
-@dataclass(frozen=True, eq=False)
-class KeySet(Record, name="key-set", free=["longest"]):
-    """Distinct keys, sorted by their first word.
-
-    ``longest`` bounds how many keys share a first word: 1, but for a collision of 64 bits.
-    """
-
-    words: Int[Tensor, "n 2"]
-    longest: int = 1
-
-    @classmethod
-    def empty(cls, device: torch.device) -> KeySet:
-        """A set of nothing."""
-        return cls(torch.empty(0, 2, dtype=torch.int64, device=device))
-
-    def __len__(self) -> int:
-        return self.words.shape[0]
-
-    def contains(self, keys: Int[Tensor, "batch 2"]) -> Bool[Tensor, "batch"]:
-        """Which keys are in the set."""
-        found = torch.zeros(keys.shape[0], dtype=torch.bool, device=keys.device)
-        if not len(self) or not keys.shape[0]:
-            return found
-        start = torch.searchsorted(self.words[:, 0].contiguous(), keys[:, 0].contiguous())
-        for step in range(self.longest):
-            found |= (self.words[(start + step).clamp(max=len(self) - 1)] == keys).all(1)
-        return found
-
-    def firsts(self, keys: Int[Tensor, "batch 2"], valid: Bool[Tensor, "batch"]) -> Bool[Tensor, "batch"]:
-        """Which valid keys are in neither the set nor the batch before them."""
-        marked = keys.masked_fill(~valid[:, None], _LAST)
-        order = lexical_order(marked)
-        ordered = marked[order]
-        repeats = torch.zeros_like(valid)
-        repeats[1:] = (ordered[1:] == ordered[:-1]).all(1)
-        first = torch.zeros_like(valid)
-        first[order] = ~repeats
-        return first & valid & ~self.contains(keys)
-
-    def add(self, keys: Int[Tensor, "batch 2"], valid: Bool[Tensor, "batch"]) -> KeySet:
-        """The set with the valid keys as well. Waits for the device once, to learn how many are new."""
-        if not keys.shape[0]:
-            return self
-        keys = keys.masked_fill(~valid[:, None], _LAST)
-        ordered = keys[lexical_order(keys)]
-        repeats = torch.zeros(keys.shape[0], dtype=torch.bool, device=keys.device)
-        repeats[1:] = (ordered[1:] == ordered[:-1]).all(1)
-        fresh = ~repeats & ~self.contains(ordered) & (ordered != _LAST).any(1)
-        collides = fresh & self._first_word_taken(ordered, fresh)
-        count, collisions = torch.stack([fresh.sum(), collides.sum()]).tolist()
-        if not count:
-            return self
-        return KeySet(self._merged(compressed(ordered, fresh, count)), self.longest + collisions)
-
-    def union(self, other: KeySet) -> KeySet:
-        """Keys in either set."""
-        everyone = torch.ones(len(other), dtype=torch.bool, device=other.words.device)
-        return self.add(other.words, everyone)
-
-    def _first_word_taken(self, ordered: Tensor, fresh: Tensor) -> Tensor:
-        """Whether another key, of the set or earlier in the batch, has the same first word."""
-        first = ordered[:, 0].contiguous()
-        taken = torch.zeros_like(fresh)
-        taken[1:] = first[1:] == first[:-1]
-        if len(self):
-            ours = self.words[:, 0].contiguous()
-            taken |= torch.searchsorted(ours, first, right=True) > torch.searchsorted(ours, first)
-        return taken
-
-    def _merged(self, fresh: Tensor) -> Tensor:
-        """Both sorted runs woven together in linear time."""
-        ours, theirs = self.words[:, 0].contiguous(), fresh[:, 0].contiguous()
-        words = torch.empty(len(self) + len(fresh), 2, dtype=torch.int64, device=fresh.device)
-        words[torch.searchsorted(theirs, ours) + torch.arange(len(ours), device=ours.device)] = self.words
-        words[torch.searchsorted(ours, theirs, right=True) + torch.arange(len(theirs), device=ours.device)] = fresh
-        return words
+__all__ = ["ABSENT", "DistinctCriterion", "DistinctState"]
 
 
 @dataclass(frozen=True, eq=False)
-class BucketSet(Record, name="bucket-set"):
-    """Distinct whole numbers of any size and sign as float64, rising; behind them any number of infinities.
+class DistinctState(State, name="distinct"):
+    """The kinds shown so far in each of so many columns, with how often each was."""
 
-    How many numbers a batch adds is known on the device first. Room for all of them is made at once, and what was not
-    needed is cut off when the count has arrived, at the next batch or a later one: nothing waits for it.
+    seen: KindSet
+    columns: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Batch:
+    """What a batch shows: its kinds, the same as the set keeps them, and the inputs that show any."""
+
+    kinds: Int[Tensor, "batch columns 2"]
+    members: Int[Tensor, "entries 2"]
+    columns: Int[Tensor, "entries"] | None
+    present: Bool[Tensor, "batch columns"]
+    finite: Bool[Tensor, "batch"]
+
+    @cached_property
+    def valid(self) -> Bool[Tensor, "batch"]:
+        """Inputs that take part: finite, and with a kind in some column."""
+        return self.finite & (self.present[:, 0] if self.columns is None else self.present.any(1))
+
+    def entries(self, inputs: Bool[Tensor, "batch"]) -> Bool[Tensor, "entries"]:
+        """Return the entries that some inputs have a kind in."""
+        # Where there is one column, a valid input has a kind in it.
+        return inputs if self.columns is None else (inputs[:, None] & self.present).view(-1)
+
+    def by_input(self, entries: Tensor) -> Tensor:
+        """Return what belongs to entries by input and column."""
+        return entries.view(self.kinds.shape[:2])
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctCriterion(Criterion[DistinctState], base=True):
+    """Collect kinds: the value is how many different ones the inputs show.
+
+    :meth:`kinds` gives, for each input, a kind in each of k columns, and each column keeps a set of its own. Kinds may
+    have :meth:`weights`, and columns may be brought together in another way than by their sum: :meth:`reduce`.
     """
 
-    numbers: Float[Tensor, "room"]
+    @property
+    @override
+    def promises(self) -> frozenset[str]:
+        return ALL_PROMISES
 
-    @classmethod
-    def empty(cls, device: torch.device) -> BucketSet:
-        """A set of nothing."""
-        return cls(torch.empty(0, dtype=torch.float64, device=device))
+    @abstractmethod
+    def kinds(self, batch: Activations) -> Int[Tensor, "batch k 2"]:
+        """Return the 128-bit key of what each input shows in each column; ``ABSENT`` in both words for nothing.
 
-    def count(self) -> Float[Tensor, ""]:
-        """How many there are."""
-        return self.numbers.isfinite().sum().double()
+        An input that shows nothing at all is excluded; one that is not finite is, whatever it shows.
+        """
 
-    def contains(self, buckets: Float[Tensor, "batch"]) -> Bool[Tensor, "batch"]:
-        """Which are in the set; what is not finite is not."""
-        if not len(self.numbers):
-            return torch.zeros_like(buckets, dtype=torch.bool)
-        at = torch.searchsorted(self.numbers, buckets).clamp(max=len(self.numbers) - 1)
-        return (self.numbers[at] == buckets) & buckets.isfinite()
+    def columns(self, layout: Layout) -> int:
+        """Return k, the number of columns."""
+        return 1
 
-    def firsts(self, buckets: Float[Tensor, "batch"], valid: Bool[Tensor, "batch"]) -> Bool[Tensor, "batch"]:
-        """Which valid ones are in neither the set nor the batch before them."""
-        ordered, order = buckets.masked_fill(~valid, math.inf).sort(stable=True)
-        first = torch.empty_like(valid)
-        first[order] = _differs_from_before(ordered)
-        return first & valid & ~self.contains(buckets)
+    def weights(self, keys: Int[Tensor, "n 2"], column: int) -> Float[Tensor, "n"] | None:
+        """Return what each kind of a column counts, 0 or more; ``None`` if every one counts 1."""
+        return None
 
-    def add(self, buckets: Float[Tensor, "batch"], valid: Bool[Tensor, "batch"]) -> BucketSet:
-        """The set with the valid ones as well."""
-        rising = torch.cat([_cut(self), buckets.masked_fill(~valid, math.inf)]).sort().values
-        kept = _differs_from_before(rising) & rising.isfinite()
-        room = len(rising)
-        numbers = torch.full((room + 1,), math.inf, dtype=torch.float64, device=rising.device)
-        # What is not kept goes where it is cut off.
-        numbers[torch.where(kept, kept.cumsum(0) - 1, room)] = rising
-        grown = BucketSet(numbers[:room])
-        return _announced(grown, kept.sum())
+    def reduce(self, sums: Float[Tensor, "*rows k"]) -> Float[Tensor, "*rows"]:
+        """Return the value that the columns' sums amount to, a linear function of them that falls with none."""
+        return sums.sum(-1)
 
-    def settled(self) -> Self:
-        """Without the room behind the numbers."""
-        return replace(self, numbers=self.numbers[: int(self.count())])
+    def finite(self, batch: Activations) -> Bool[Tensor, "batch"]:
+        """Return which inputs are finite in the layers that matter here."""
+        return batch.finite
 
-    def union(self, other: BucketSet) -> BucketSet:
-        """Numbers in either set."""
-        return self.add(other.numbers, other.numbers.isfinite())
+    def times_shown(self, state: DistinctState) -> Int[Tensor, "kinds"] | None:
+        """Return how often each kind was shown, or ``None`` where a file did not say. Waits for the device."""
+        counts = state.seen.compact().counts
+        return None if bool((counts < 0).any()) else counts
+
+    @override
+    def init(self, layout: Layout) -> DistinctState:
+        columns = self.columns(layout)
+        return DistinctState(no_counts(layout), widths_of(layout), KindSet.empty(columns, layout.device), columns)
+
+    @override
+    def observe(self, state: DistinctState, batch: Activations, *, donate: bool = False) -> DistinctState:
+        shown = self._shown(batch)
+        seen = state.seen.add(shown.members, shown.entries(shown.valid), shown.columns)
+        return replace(state, counts=state.counts + _input_counts(shown), seen=seen)
+
+    @override
+    def merge(self, a: DistinctState, b: DistinctState) -> DistinctState:
+        return replace(a, counts=a.counts + b.counts, seen=a.seen.union(b.seen))
+
+    @override
+    def value(self, state: DistinctState) -> Float[Tensor, ""]:
+        seen, present = state.seen, state.seen.present()
+        sums = torch.zeros(state.columns, dtype=torch.float64, device=present.device)
+        if type(self).weights is DistinctCriterion.weights and seen.columns is not None:
+            return self.reduce(sums.index_add_(0, seen.columns, present.double()))
+        for column in range(state.columns):
+            mine = present if seen.columns is None else present & (seen.columns == column)
+            weights = self.weights(as_kinds(seen.keys, column), column)
+            sums[column] = mine.sum() if weights is None else torch.where(mine, weights, 0).sum()
+        return self.reduce(sums)
+
+    @override
+    def gain(self, state: DistinctState, batch: Activations) -> Float[Tensor, "batch"]:
+        shown = self._shown(batch)
+        fresh = ~state.seen.contains(shown.members) & shown.entries(shown.valid)
+        return self.reduce(torch.where(shown.by_input(fresh), self._weights(shown), 0))
+
+    @override
+    def admit(
+        self, state: DistinctState, batch: Activations, *, min_gain: float = 0.0
+    ) -> tuple[Bool[Tensor, "batch"], DistinctState]:
+        """Admit, in order, inputs that show a kind which nothing before them has.
+
+        An input whose kinds are all known adds nothing, and neither does one whose kind counts too little, whenever it
+        comes: so the first to show a kind is admitted, and all inputs can be looked at together.
+        """
+        shown = self._shown(batch)
+        if min_gain < 0 or (min_gain > 0 and shown.columns is not None):
+            return super().admit(state, batch, min_gain=min_gain)
+        weights = self._weights(shown)
+        enough = self.reduce(torch.diag_embed(weights)) > min_gain
+        first = state.seen.firsts(shown.members, enough.view(-1) & shown.entries(shown.valid))
+        admitted = shown.by_input(first).any(1)
+        counts = count_admitted(state.counts, admitted, self.exclusions(batch))
+        if looking_is_free(admitted.device) and not bool(admitted.any()):
+            return admitted, replace(state, counts=counts)
+        seen = state.seen.add(shown.members, shown.entries(admitted), shown.columns)
+        return admitted, replace(state, counts=counts, seen=seen)
+
+    @override
+    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
+        shown = self._shown(batch)
+        return torch.where(shown.valid, VALID, torch.where(shown.finite, NOT_PLACEABLE, NOT_FINITE))
+
+    def _shown(self, batch: Activations) -> _Batch:
+        """Find a batch's kinds once: what is judged is often taken in as well."""
+
+        def compute() -> tuple[object, _Batch]:
+            kinds, finite = self.kinds(batch), self.finite(batch)
+            members, columns, present = as_members(kinds)
+            # The criterion is kept with the result, so that its id stays its own.
+            return self, _Batch(kinds, members, columns, present, finite)
+
+        return batch.shared(("kinds", id(self)), compute)[1]
+
+    def _weights(self, shown: _Batch) -> Float[Tensor, "batch columns"]:
+        """Return what the kinds of a batch count."""
+        size, columns = shown.kinds.shape[:2]
+        weights = torch.ones(size, columns, dtype=torch.float64, device=shown.kinds.device)
+        for column in range(columns):
+            own = self.weights(shown.kinds[:, column], column)
+            if own is not None:
+                weights[:, column] = own
+        return weights
 
 
-# Counts on their way from a GPU, in memory that it writes by itself, and the events that tell of their arrival.
-_coming: WeakKeyDictionary[BucketSet, tuple[torch.cuda.Event, Tensor]] = WeakKeyDictionary()
-
-
-def _announced(grown: BucketSet, count: Tensor) -> BucketSet:
-    if count.device.type != "cuda":
-        return BucketSet(grown.numbers[: int(count)])
-    arriving = torch.empty((), dtype=count.dtype, pin_memory=True)
-    arriving.copy_(count, non_blocking=True)
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    # The stream of the count's own device, which need not be the current one.
-    event.record(torch.cuda.current_stream(count.device))
-    _coming[grown] = event, arriving
-    return grown
-
-
-def _cut(known: BucketSet) -> Tensor:
-    """The numbers without the room behind them, if their count has arrived."""
-    if known in _coming:
-        event, count = _coming[known]
-        if event.query():  # type: ignore[no-untyped-call]
-            return known.numbers[: int(count)]
-    return known.numbers
-
-
-def _differs_from_before(rising: Tensor) -> Tensor:
-    differs = torch.ones_like(rising, dtype=torch.bool)
-    differs[1:] = rising[1:] != rising[:-1]
-    return differs
+def _input_counts(shown: _Batch) -> Int[Tensor, "3"]:
+    """Count the inputs of a batch: valid, not finite, without a kind."""
+    finite, valid = shown.finite.sum(), shown.valid.sum()
+    if looking_is_free(finite.device):
+        return torch.tensor([int(valid), len(shown.kinds) - int(finite), int(finite) - int(valid)])
+    return torch.stack([valid, len(shown.kinds) - finite, finite - valid])

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -11,11 +10,10 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Stack
-from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Shaped
 from neuralcov.criteria.bitmap import BitmapCriterion
-from neuralcov.statistics.calibration import Reference
-from neuralcov.statistics.ranges import Ranges
+from neuralcov.statistics.ranges import NeuronRanges, Ranges
+from neuralcov.statistics.statistic import Statistic
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,26 +45,18 @@ class KMNC(BitmapCriterion):
         checks.whole_number(self, "sections", at_least=1)
 
     @property
-    def learns(self) -> frozenset[str]:
-        """Every neuron's range."""
-        return frozenset({"ranges"})
+    @override
+    def learns(self) -> frozenset[Statistic[NeuronRanges]]:
+        return frozenset({Ranges()})
 
     @property
     @override
     def cells(self) -> int:
         return self.sections
 
-    def calibrate(self, reference: Reference) -> Self:
-        """Keep the ranges."""
-        return replace(self, fitted=reference.ranges)
-
-    def learnt_template(self, layout: Layout) -> Ranges:
-        """Return the ranges of these layers."""
-        return Ranges.empty(layout)
-
     @override
     def hits(self, stack: Stack) -> Shaped[Tensor, "batch layers width"]:
-        ranges: Ranges = self.require_fitted()
+        ranges: NeuronRanges = self.require_learnt()
         low, high = stack.pick(ranges.low), stack.pick(ranges.high)
         values = stack.values.double()
         within = (values >= low) & (values <= high) & (high > low)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self
+from dataclasses import dataclass
 
 from torch import Tensor
 from typing_extensions import override
 
 from neuralcov.core.activations import Stack
-from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Bool
 from neuralcov.criteria.bitmap import BitmapCriterion
-from neuralcov.statistics.calibration import Reference
-from neuralcov.statistics.ranges import Ranges
+from neuralcov.statistics.ranges import NeuronRanges, Ranges
+from neuralcov.statistics.statistic import Statistic
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,21 +32,13 @@ class SNAC(BitmapCriterion):
     """
 
     @property
-    def learns(self) -> frozenset[str]:
-        """Every neuron's range."""
-        return frozenset({"ranges"})
-
-    def calibrate(self, reference: Reference) -> Self:
-        """Keep the ranges."""
-        return replace(self, fitted=reference.ranges)
-
-    def learnt_template(self, layout: Layout) -> Ranges:
-        """Return the ranges of these layers."""
-        return Ranges.empty(layout)
+    @override
+    def learns(self) -> frozenset[Statistic[NeuronRanges]]:
+        return frozenset({Ranges()})
 
     @override
     def hits(self, stack: Stack) -> Bool[Tensor, "batch layers width"]:
-        ranges: Ranges = self.require_fitted()
+        ranges: NeuronRanges = self.require_learnt()
         low, high = stack.pick(ranges.low), stack.pick(ranges.high)
         # A neuron never reached in training has no range to be above.
         return (stack.values > high) & (low <= high)

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.core.digests import STEP, mixed
+from neuralcov.core.digests import GOLDEN_RATIO, splitmix64
 
 
 def wave_generator(seed: int, wave: int) -> np.random.Generator:
@@ -32,9 +32,9 @@ def uniform(keys: Tensor, index: int | Tensor) -> Tensor:
     >>> bool(first[0] == first[2]), bool(first[0] == first[1]), bool(first[0] == uniform(keys, 1)[0])
     (True, False, False)
     """
-    step = (index + 1) * STEP if isinstance(index, Tensor) else _wrapped((index + 1) * STEP)
+    step = (index + 1) * GOLDEN_RATIO if isinstance(index, Tensor) else _wrapped((index + 1) * GOLDEN_RATIO)
     # 24 bits: what float32 holds, for devices without float64.
-    return (mixed(keys + step) >> 40 & 0xFFFFFF).float() / (1 << 24)
+    return (splitmix64(keys + step) >> 40 & 0xFFFFFF).float() / (1 << 24)
 
 
 def _wrapped(number: int) -> int:

@@ -9,7 +9,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from neuralcov.core.digests import STEP, mixed
+from neuralcov.core.digests import GOLDEN_RATIO, splitmix64
 from neuralcov.core.shapes import Bool, Float, Int
 
 _PIECES = 4
@@ -60,7 +60,7 @@ def neuron_words(layer: int, width: int, device: torch.device) -> Int[Tensor, "w
     The sum of the words of a set of neurons, modulo 2⁶⁴ each, is the set's key.
     """
     identity = torch.arange(2 * width, device=device).reshape(width, 2) + (layer << 40)
-    return mixed((identity + 1) * STEP)
+    return splitmix64((identity + 1) * GOLDEN_RATIO)
 
 
 def set_keys(members: Bool[Tensor, "batch layers width"], layers: Sequence[int]) -> Int[Tensor, "batch layers 2"]:

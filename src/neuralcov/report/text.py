@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def show_value(value: float | None) -> str:
-    """A value with four figures; never a false 0 for something small, nor a false 1 for nearly all.
+    """Format a value with four figures; never a false 0 for something small, nor a false 1 for nearly all.
 
     >>> show_value(0.75), show_value(1234.5678), show_value(0.0000012345), show_value(0.0), show_value(None)
     ('0.7500', '1235', '1.234e-06', '0', '–')
@@ -33,7 +33,7 @@ def show_value(value: float | None) -> str:
 
 
 def value_table(result: Results) -> Table:
-    """Criteria and their values, with the increase where the suite was added to another."""
+    """Return a table of criteria and their values, with the increase where the suite was added to another."""
     from rich.table import Table
 
     table = Table(title=f"{result.suite}: {result.inputs} inputs on {result.model}", title_justify="left")
@@ -54,7 +54,7 @@ def value_table(result: Results) -> Table:
 
 
 def layer_table(result: Results) -> Table:
-    """Layers and their values under each criterion that has one for them."""
+    """Return a table of layers and their values under each criterion that has one for them."""
     from rich.table import Table
 
     shown = [name for name in result.values if any(row.values.get(name) is not None for row in result.layers)]

@@ -16,7 +16,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Results:
-    """What a suite covers of a model.
+    """Hold what a suite covers of a model.
 
     ``before`` are the values the suite was added to, where it was measured on top of another one. ``weights`` says
     where the model's come from: ``given``, ``random`` or ``as built``; ``notes`` are what the command told beside.
@@ -44,7 +44,7 @@ class Results:
         return {name: value - self.before[name] for name, value in self.values.items()}
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data, with a schema version; numbers JSON does not know become null."""
+        """Return plain data, with a schema version; numbers JSON does not know become null."""
         content = {"schema": SCHEMA, **asdict(self), "increase": self.increase}
         return _plain(content)  # type: ignore[no-any-return]
 

@@ -12,7 +12,8 @@ from typing import Any, Protocol, cast
 
 from torch import nn
 
-from neuralcov.core.errors import InputError
+from neuralcov.core.criterion import Criterion, criterion_class, parameters_of
+from neuralcov.core.errors import HyperParameterError, InputError
 from neuralcov.sources.samples import Samples
 
 
@@ -78,3 +79,46 @@ def offered(prefix: str) -> Source | None:
     if prefix in _PACKAGES:
         raise InputError(f"{prefix}: comes with the package {_PACKAGES[prefix]}, which is not installed here")
     return None
+
+
+def criterion_from_text(text: str) -> Criterion[Any]:
+    """Return the criterion that a command line names: ``nlc``, ``nc:0.75``, ``lsc:10,by=label``.
+
+    >>> criterion_from_text("nc:0.5").name
+    'NC(0.5)'
+    """
+    head, _, tail = text.strip().partition(":")
+    cls = criterion_class(head.strip())
+    if cls is None:
+        names = sorted(name for name in Criterion.known if criterion_class(name) is not None)
+        raise HyperParameterError(f"{text!r}: no criterion is called {head!r}; there are {', '.join(names)}")
+    positional: list[Any] = []
+    named: dict[str, Any] = {}
+    for part in filter(None, (piece.strip() for piece in tail.split(","))):
+        key, equals, value = part.partition("=")
+        if equals:
+            named[key.strip()] = _literal(value.strip())
+        elif named:
+            raise HyperParameterError(f"{text!r}: {part!r} stands after a named argument; write it as name=value")
+        else:
+            positional.append(_literal(part))
+    allowed = [f.name for f in parameters_of(cls)]
+    unknown = [key for key in named if key not in allowed]
+    if unknown or len(positional) > len([f for f in parameters_of(cls) if not f.kw_only]):
+        culprit = unknown[0] if unknown else str(positional[-1])
+        takes = ", ".join(allowed) if allowed else "nothing"
+        raise HyperParameterError(f"{text!r}: {cls.__name__} takes {takes}; it has no place for {culprit!r}")
+    return cls(*positional, **named)
+
+
+def _literal(text: str) -> Any:
+    """Read a number, a truth value or ``none``; anything else is text."""
+    special = {"true": True, "false": False, "none": None}
+    if text.lower() in special:
+        return special[text.lower()]
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text

@@ -10,15 +10,17 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float
+from neuralcov.statistics.statistic import BESIDE, Statistic
 
 
 @dataclass(frozen=True, eq=False)
-class Moments(Record, name="moments"):
+class LayerMoments(Record, name="moments"):
     """Moments of the layers of one width.
 
     ``scatter`` is Σᵢ (xᵢ − mean)(xᵢ − mean)ᵀ, the covariance times the count: it adds up over batches
@@ -30,7 +32,7 @@ class Moments(Record, name="moments"):
     scatter: Float[Tensor, "layers width width"]
 
     @classmethod
-    def empty(cls, layers: int, width: int, device: torch.device) -> Moments:
+    def empty(cls, layers: int, width: int, device: torch.device) -> LayerMoments:
         """Moments of no input."""
 
         def zeros(*shape: int) -> Tensor:
@@ -48,13 +50,13 @@ class Moments(Record, name="moments"):
         """Covariances, divided by the count; zero before the first input."""
         return self.scatter / self.count.clamp(min=1)[:, None, None]
 
-    def absorb(self, stack: Stack, *, donate: bool = False) -> Moments:
+    def absorb(self, stack: Stack, *, donate: bool = False) -> LayerMoments:
         """Moments that take in a batch as well. With ``donate`` this one is overwritten."""
         count, mean, rows = self.join(stack)
         out = self.scatter if donate else None
-        return Moments(count, mean, torch.baddbmm(self.scatter, rows.mT, rows, out=out))
+        return LayerMoments(count, mean, torch.baddbmm(self.scatter, rows.mT, rows, out=out))
 
-    def merge(self, other: Moments) -> Moments:
+    def merge(self, other: LayerMoments) -> LayerMoments:
         """Moments of two sets of inputs together."""
         count = self.count + other.count
         share = (other.count / count.clamp(min=1))[:, None]
@@ -63,11 +65,11 @@ class Moments(Record, name="moments"):
         weight = (self.count[:, None] * share)[:, :, None]
         between = apart[:, :, None] * apart[:, None, :]
         scatter = self.scatter + other.scatter + weight * between
-        return Moments(count, self.mean + share * apart, scatter)
+        return LayerMoments(count, self.mean + share * apart, scatter)
 
-    def choose(self, other: Moments, where: Bool[Tensor, "layers"]) -> Moments:
+    def choose(self, other: LayerMoments, where: Bool[Tensor, "layers"]) -> LayerMoments:
         """This one's layers where ``where`` holds, the other's elsewhere."""
-        return Moments(
+        return LayerMoments(
             torch.where(where, self.count, other.count),
             torch.where(where[:, None], self.mean, other.mean),
             torch.where(where[:, None, None], self.scatter, other.scatter),
@@ -93,16 +95,33 @@ class Moments(Record, name="moments"):
         return count, self.mean + share * apart, rows
 
 
-def empty_moments(layout: Layout) -> tuple[Moments, ...]:
+def empty_moments(layout: Layout) -> tuple[LayerMoments, ...]:
     """Empty moments for every group of layers."""
-    return tuple(Moments.empty(len(group), group.width, layout.device) for group in layout.groups)
+    return tuple(LayerMoments.empty(len(group), group.width, layout.device) for group in layout.groups)
 
 
-def absorb_all(moments: tuple[Moments, ...], batch: Activations, *, donate: bool = False) -> tuple[Moments, ...]:
+def absorb_all(
+    moments: tuple[LayerMoments, ...], batch: Activations, *, donate: bool = False
+) -> tuple[LayerMoments, ...]:
     """Every group's moments with a batch taken in."""
     return tuple(m.absorb(s, donate=donate) for m, s in zip(moments, batch.stacks, strict=True))
 
 
-def merge_all(a: tuple[Moments, ...], b: tuple[Moments, ...]) -> tuple[Moments, ...]:
+def merge_all(a: tuple[LayerMoments, ...], b: tuple[LayerMoments, ...]) -> tuple[LayerMoments, ...]:
     """Every group's moments of two sets of inputs together."""
     return tuple(x.merge(y) for x, y in zip(a, b, strict=True))
+
+
+@dataclass(frozen=True)
+class Moments(Statistic[tuple[LayerMoments, ...]], name="moments"):
+    """Gather count, mean and scatter of every layer, by group."""
+
+    held_out = BESIDE
+
+    @override
+    def init(self, layout: Layout) -> tuple[LayerMoments, ...]:
+        return empty_moments(layout)
+
+    @override
+    def observe(self, gathered: tuple[LayerMoments, ...], batch: Activations) -> tuple[LayerMoments, ...]:
+        return absorb_all(gathered, batch, donate=True)

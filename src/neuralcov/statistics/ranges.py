@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Float
+from neuralcov.statistics.statistic import Statistic
 
 
 @dataclass(frozen=True, eq=False)
-class Ranges(Record, name="ranges"):
+class NeuronRanges(Record, name="ranges"):
     """Per group of layers ``low`` and ``high``, ``(layers, width)`` float64.
 
     A neuron no input has reached (a time step past every input's end) has ``low > high``.
@@ -25,7 +27,7 @@ class Ranges(Record, name="ranges"):
     high: tuple[Float[Tensor, "_layers _width"], ...]
 
     @classmethod
-    def empty(cls, layout: Layout) -> Ranges:
+    def empty(cls, layout: Layout) -> NeuronRanges:
         """Ranges of no input."""
 
         def filled(bound: float) -> tuple[Tensor, ...]:
@@ -35,7 +37,7 @@ class Ranges(Record, name="ranges"):
 
         return cls(filled(math.inf), filled(-math.inf))
 
-    def observe(self, batch: Activations) -> Ranges:
+    def observe(self, batch: Activations) -> NeuronRanges:
         """Ranges that take in a batch as well."""
         if batch.size == 0:
             return self
@@ -49,4 +51,17 @@ class Ranges(Record, name="ranges"):
                 most = stack.values.masked_fill(out, -math.inf).amax(0)
             low.append(torch.minimum(lo, least.double()))
             high.append(torch.maximum(hi, most.double()))
-        return Ranges(tuple(low), tuple(high))
+        return NeuronRanges(tuple(low), tuple(high))
+
+
+@dataclass(frozen=True)
+class Ranges(Statistic[NeuronRanges], name="ranges"):
+    """Gather the smallest and largest output of every neuron."""
+
+    @override
+    def init(self, layout: Layout) -> NeuronRanges:
+        return NeuronRanges.empty(layout)
+
+    @override
+    def observe(self, gathered: NeuronRanges, batch: Activations) -> NeuronRanges:
+        return gathered.observe(batch)

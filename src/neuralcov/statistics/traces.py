@@ -6,23 +6,31 @@ import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.arguments import match_globs, without_match
+from neuralcov.core.errors import LayerError
 from neuralcov.core.layout import Layout
+from neuralcov.core.memory import parse_bytes
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.statistics.statistic import Statistic
 
 _BLOCK_BYTES = 1 << 30
 # Enough that the median of a sample lies amid the rows.
 _MIDDLE_ROWS = 255
 
+LayerGlobs = str | tuple[str, ...] | None
+
 
 @dataclass(frozen=True, eq=False)
-class Traces(Record, name="traces", free=["names", "sets"], resources=["budget", "device"]):
+class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budget", "device"]):
     """One row per training input: the outputs of the chosen layers side by side.
 
     Rows are float32, or float64 where some of their layers gave float64.
@@ -48,7 +56,7 @@ class Traces(Record, name="traces", free=["names", "sets"], resources=["budget",
     @classmethod
     def empty(
         cls, names: Sequence[str], budget: int, device: torch.device, sets: Sequence[Sequence[str]] = ()
-    ) -> Traces:
+    ) -> TraceStore:
         """Traces of no input."""
         nothing = torch.empty(0, dtype=torch.int64)
         several = tuple(dict.fromkeys(tuple(some) for some in sets))
@@ -58,7 +66,7 @@ class Traces(Record, name="traces", free=["names", "sets"], resources=["budget",
         )
 
     @classmethod
-    def template(cls, names: Sequence[str], layout: Layout) -> Traces:
+    def template(cls, names: Sequence[str], layout: Layout) -> TraceStore:
         """Return the form of traces of these layers, with one block of what may be several."""
         empty = cls.empty(names, 0, layout.device)
         rows = torch.empty(0, sum(layout.widths[name] for name in names), dtype=torch.float32, device=layout.device)
@@ -78,7 +86,7 @@ class Traces(Record, name="traces", free=["names", "sets"], resources=["budget",
         """The type that holds every row: float64 if some are, else float32."""
         return _widest(block.dtype for block in self.blocks)
 
-    def observe(self, batch: Activations) -> Traces:
+    def observe(self, batch: Activations) -> TraceStore:
         """The traces with a batch as well; inputs with NaN or infinite outputs are left out."""
         seen = batch.only(self.names)
         finite = [batch.only(some).finite for some in self.sets]
@@ -96,7 +104,7 @@ class Traces(Record, name="traces", free=["names", "sets"], resources=["budget",
             finite=tuple(torch.cat([old, new[kept].cpu()]) for old, new in zip(self.finite, finite, strict=True)),
         )
 
-    def of_layers(self, names: Sequence[str]) -> Traces:
+    def of_layers(self, names: Sequence[str]) -> TraceStore:
         """The traces of the inputs whose outputs in these layers are finite.
 
         Layers that are no set of their own, asked of a saved calibration, lack those that a larger set leaves out.
@@ -116,12 +124,12 @@ class Traces(Record, name="traces", free=["names", "sets"], resources=["budget",
             finite=(),
         )
 
-    def finished(self) -> Traces:
+    def finished(self) -> TraceStore:
         """The same traces with the batches that came last joined to one block."""
         joined, small = self._split_small()
         return replace(self, blocks=(*joined, torch.cat(small)) if len(small) > 1 else self.blocks)
 
-    def to(self, device: torch.device | str) -> Traces:
+    def to(self, device: torch.device | str) -> TraceStore:
         """The same traces on another device, as far as the budget goes; the rest stays where it is."""
         left, blocks = self.budget, []
         for block in self.blocks:
@@ -168,6 +176,85 @@ class Traces(Record, name="traces", free=["names", "sets"], resources=["budget",
         while count < len(self.blocks) and self.blocks[count].nbytes >= _BLOCK_BYTES:
             count += 1
         return list(self.blocks[:count]), list(self.blocks[count:])
+
+
+@dataclass(frozen=True)
+class Traces(Statistic[TraceStore], name="traces"):
+    """Gather the outputs of whole layers for every input.
+
+    Args:
+        layers: globs joined by ``|``, or names; all by default.
+        memory: what the traces may take on the device before they are streamed from disk.
+        also: layers of further criteria that share these traces.
+    """
+
+    layers: LayerGlobs = None
+    memory: str | int = "16GiB"
+    also: tuple[LayerGlobs, ...] = ()
+
+    @property
+    @override
+    def label(self) -> str:
+        return self.declared
+
+    def names(self, layout: Layout, owner: str = "traces") -> tuple[str, ...]:
+        """Return the chosen layers, or the error, in the name of the criterion ``owner``, that there are none."""
+        return _chosen(self.layers, layout, owner)
+
+    @override
+    def check(self, layout: Layout, owner: str) -> None:
+        self.names(layout, owner)
+
+    @override
+    def init(self, layout: Layout) -> TraceStore:
+        sets = [_chosen(layers, layout, "traces") for layers in (self.layers, *self.also)]
+        names = [name for name in layout if any(name in some for some in sets)]
+        return TraceStore.empty(names, parse_bytes(self.memory), layout.device, sets)
+
+    @override
+    def observe(self, gathered: TraceStore, batch: Activations) -> TraceStore:
+        return gathered.observe(batch)
+
+    @override
+    def finish(self, gathered: TraceStore) -> TraceStore:
+        return gathered.finished()
+
+    @override
+    def join(self, other: Traces) -> Traces:
+        more = dict.fromkeys((*self.also, other.layers, *other.also))
+        also = tuple(layers for layers in more if layers != self.layers)
+        return Traces(self.layers, max(parse_bytes(self.memory), parse_bytes(other.memory)), also)
+
+    @override
+    def serves(self, other: Statistic[Any]) -> bool:
+        return isinstance(other, Traces)
+
+    @override
+    def template(self, layout: Layout) -> tuple[TraceStore, TraceStore]:
+        form = self.init(layout)
+        nothing = replace(form, labels=None, predictions=None, sets=(), finite=())
+        return TraceStore.template(form.names, layout), nothing
+
+    @override
+    def move(self, gathered: TraceStore, device: torch.device | str) -> TraceStore:
+        return gathered.to(device)
+
+
+def _chosen(layers: LayerGlobs, layout: Layout, owner: str) -> tuple[str, ...]:
+    """Return the layers of a layout that globs or names choose."""
+    if layers is None:
+        return tuple(layout)
+    if isinstance(layers, tuple):
+        chosen = tuple(name for name in layout if name in layers)
+        missing = [name for name in layers if name not in layout]
+    else:
+        chosen, missing = tuple(match_globs(layout, layers)), without_match(layout, layers)
+    if missing or not chosen:
+        raise LayerError(
+            f"{owner}: layers={layers!r} names {missing[0] if missing else 'no layer'!r} "
+            f"of this coverage, which has {', '.join(layout)}"
+        )
+    return chosen
 
 
 def trace_of(batch: Activations, names: Sequence[str]) -> Float[Tensor, "batch width"]:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from neuralcov.core.activations import Activations, home_of
+from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.findings import Finding, Unmeasured
 from neuralcov.core.guards import with_ordinary_tensors
@@ -248,7 +248,7 @@ class Tap:
             predictions=None if classes is None else classes.to(home),
             relevance=explained,
             present=forward_pass.present,
-            keys=None if keys is None else keys.to(home_of(home), non_blocking=True),
+            keys=None if keys is None else keys.to(statistics_device(home), non_blocking=True),
         )
         if torch.is_inference_mode_enabled() or (batch.labels is not None and batch.labels.is_inference()):
             activations = with_ordinary_tensors(activations)

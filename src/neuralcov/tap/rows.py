@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 
-from neuralcov.core.activations import home_of
+from neuralcov.core.activations import statistics_device
 from neuralcov.core.errors import LayerError
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.tap.axes import OutputAxes, feature_axis
@@ -264,7 +264,7 @@ def checked_owners(owners: Any, output: Tensor, size: int, layer: str) -> Int[Te
 def _profiles(tensor: Tensor, kind: OutputAxes, size: int) -> dict[int, Float[Tensor, "_ _"]]:
     """Return axis → the rows along it, for axes that may be the batch's."""
     features = feature_axis(tensor.shape, kind) if tensor.dim() > 1 else None
-    plain = tensor.detach().to(home_of(tensor.device))
+    plain = tensor.detach().to(statistics_device(tensor.device))
     profiles = {}
     for axis in _possible_axes(tensor.shape, size, kind):
         others = [other for other in range(tensor.dim()) if other not in (axis, features)]

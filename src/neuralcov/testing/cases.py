@@ -12,7 +12,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import Criterion, State
 from neuralcov.core.records import flatten, map_tensors
-from neuralcov.statistics.calibration import Reference
+from neuralcov.statistics.calibration import Calibration
 
 CLASSES = 3
 _FLAVOURS = ("smooth", "ties", "rectified", "scaled", "constant")
@@ -46,7 +46,7 @@ def calibrated(criterion: Criterion[Any], training: Activations) -> Criterion[An
     """The criterion after calibration on one batch, if it learns at all."""
     if not criterion.learns:
         return criterion
-    return criterion.calibrate(Reference.empty(training.layout, [criterion]).observe(training).finished())
+    return criterion.calibrate(Calibration.empty(training.layout, [criterion]).observe(training).finished())
 
 
 def random_batch(

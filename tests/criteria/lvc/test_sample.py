@@ -2,14 +2,14 @@ import torch
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.layout import Layout
-from neuralcov.criteria.lvc.sample import Sample
+from neuralcov.criteria.lvc.sample import InputSample
 
 
 def test_every_input_is_as_likely_to_stay(monkeypatch):
     monkeypatch.setattr("neuralcov.criteria.lvc.sample._MOST_INPUTS", 50)
     kept = torch.zeros(1000)
     for shift in range(40):
-        sample = Sample.empty(Layout({"a": 1}))
+        sample = InputSample.empty(Layout({"a": 1}))
         # The draw depends on how many inputs came before, so another split is another draw.
         order = torch.randperm(1000, generator=torch.Generator().manual_seed(shift))
         for rows in order.split(37):
@@ -24,13 +24,15 @@ def test_every_input_is_as_likely_to_stay(monkeypatch):
 
 def test_what_float32_cannot_hold_is_left_out():
     rows = torch.tensor([[1.0, 2.0], [1e60, 0.0], [3.0, -4.0]], dtype=torch.float64)
-    stack = Sample.empty(Layout({"a": 2})).observe(Activations({"a": rows})).stacks()[0]
+    stack = InputSample.empty(Layout({"a": 2})).observe(Activations({"a": rows})).stacks()[0]
     assert stack.valid.tolist() == [[True], [False], [True]]
     assert stack.values[:, 0].tolist() == [[1.0, 2.0], [0.0, 0.0], [3.0, -4.0]]
 
 
 def test_fewer_inputs_than_places():
-    sample = Sample.empty(Layout({"a": 2})).observe(Activations({"a": torch.tensor([[1.0, 2.0], [torch.nan, 0.0]])}))
+    sample = InputSample.empty(Layout({"a": 2})).observe(
+        Activations({"a": torch.tensor([[1.0, 2.0], [torch.nan, 0.0]])})
+    )
     stack = sample.stacks()[0]
     assert stack.values.shape[0] == 2
     assert stack.valid.tolist() == [[True], [False]]

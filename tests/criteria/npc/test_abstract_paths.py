@@ -6,7 +6,7 @@ from neuralcov.core import memory as sizes
 from neuralcov.criteria.npc.abstract_paths import AbstractPaths, Members, abstract_paths, distances, furthest
 from neuralcov.criteria.npc.paths import PathRows
 from neuralcov.kernels.hashing import pack
-from neuralcov.statistics.traces import Traces
+from neuralcov.statistics.traces import TraceStore
 
 WIDTHS = (3, 2)
 
@@ -72,7 +72,7 @@ def trained():
     """Two paths of one class, two training inputs behind the first and one behind the second."""
     abstract = made([[[1, 0, 1, 0, 1], [0, 1, 0, 0, 0]]], [[2, 1]])
     values = torch.tensor([[0.0, 9, 0, 9, 0], [5, 5, 5, 5, 5], [3, 9, 4, 9, 1]])
-    traces = Traces(("a", "b"), (values,), None, None, 1 << 30, "cpu")
+    traces = TraceStore(("a", "b"), (values,), None, None, 1 << 30, "cpu")
     return abstract, Members(traces, torch.tensor([0, 2, 1]), torch.zeros(2)), values
 
 
@@ -87,7 +87,7 @@ def test_distances_are_least_over_members_and_over_the_paths_neurons(trained):
 
 def test_small_distances_keep_their_digits(trained):
     abstract, members, values = trained
-    traces = Traces(("a", "b"), (values + 1e4,), None, None, 1 << 30, "cpu")
+    traces = TraceStore(("a", "b"), (values + 1e4,), None, None, 1 << 30, "cpu")
     inputs = (values[:1] + 1e4).double()
     inputs[0, 0] += 2**-20
     found = distances(abstract, Members(traces, members.numbers, members.upper), inputs, torch.tensor([0]), WIDTHS)

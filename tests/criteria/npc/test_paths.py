@@ -9,9 +9,15 @@ from hypothesis import strategies as st
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CalibrationError
 from neuralcov.criteria.npc.npc import NPC
-from neuralcov.criteria.npc.paths import Paths, critical_neurons, critical_paths, finite_with_relevance, paths_name
-from neuralcov.statistics.calibration import Reference
-from neuralcov.statistics.traces import trace_of
+from neuralcov.criteria.npc.paths import (
+    Paths,
+    TrainingPaths,
+    critical_neurons,
+    critical_paths,
+    finite_with_relevance,
+)
+from neuralcov.statistics.calibration import Calibration
+from neuralcov.statistics.traces import Traces, trace_of
 
 
 def brute_force(relevance, alpha):
@@ -68,15 +74,15 @@ def batch(size=12, seed=0, widths=(5, 3), **changes):
     return Activations(**{**fields, **changes})
 
 
-def reference_of(batches, *criteria):
-    reference = Reference.empty(batches[0].layout, criteria)
+def calibration_of(batches, *criteria):
+    calibration = Calibration.empty(batches[0].layout, criteria)
     for each in batches:
-        reference = reference.observe(each)
-    return reference.finished()
+        calibration = calibration.observe(each)
+    return calibration.finished()
 
 
 def learnt(*batches, alpha=0.7):
-    return reference_of(batches, NPC(alpha)).find(paths_name(alpha))
+    return calibration_of(batches, NPC(alpha)).find(Paths(alpha))
 
 
 def bits_of(paths, neurons=8):
@@ -100,11 +106,11 @@ def test_numbers_find_the_inputs_among_the_traces():
     b.layers["layer0"][[3, 17], 1] = torch.nan
     b.relevance["layer1"][5, 0] = torch.inf
     parts = [b.take(slice(0, 13)), b.take(slice(13, 14)), b.take(slice(14, 40))]
-    reference = reference_of(parts, NPC(mode="activation"))
+    calibration = calibration_of(parts, NPC(mode="activation"))
     correct = b.labels == b.predictions
     correct[[3, 5, 17]] = False
-    numbers = reference.find(paths_name(0.7)).rows.numbers
-    assert torch.equal(reference.traces.rows(numbers), trace_of(b, tuple(b.layers))[correct])
+    numbers = calibration.find(Paths(0.7)).rows.numbers
+    assert torch.equal(calibration[Traces()].rows(numbers), trace_of(b, tuple(b.layers))[correct])
 
 
 def test_classes_are_all_that_occur_among_the_labels():
@@ -133,14 +139,13 @@ def test_batches_do_not_matter(sizes):
     b = batch(sum(sizes) + 1)
     bounds = np.cumsum([0, *sizes, 1])
     parts = [b.take(slice(int(i), int(j))) for i, j in itertools.pairwise(bounds)]
-    name = paths_name(0.7)
-    identities = {reference_of(some, NPC()).identity({name}) for some in ([b], parts)}
+    identities = {calibration_of(some, NPC()).identity({Paths(0.7)}) for some in ([b], parts)}
     assert len(identities) == 1
 
 
 def test_many_batches_leave_few_parts():
     b = batch(500, predictions=torch.zeros(500, dtype=torch.int64), labels=torch.zeros(500, dtype=torch.int64))
-    paths = Paths.empty(paths_name(0.7), b.layout)
+    paths = TrainingPaths.empty("paths(0.7)", b.layout)
     for i in range(500):
         paths = paths.observe(b.take(slice(i, i + 1)))
     assert len(paths.rows) == 500
@@ -150,13 +155,13 @@ def test_many_batches_leave_few_parts():
 
 def test_every_alpha_has_its_own():
     b = batch(30)
-    reference = reference_of([b], NPC(0.3), NPC(0.9), NPC(0.9, beta=0.5))
-    assert [paths.name for paths in reference.paths] == ["paths(0.3)", "paths(0.9)"]
-    few, many = (bits_of(reference.find(paths_name(alpha))) for alpha in (0.3, 0.9))
+    calibration = calibration_of([b], NPC(0.3), NPC(0.9), NPC(0.9, beta=0.5))
+    assert [statistic.label for statistic in calibration.of_training] == ["paths(0.3)", "paths(0.9)"]
+    few, many = (bits_of(calibration.find(Paths(alpha))) for alpha in (0.3, 0.9))
     assert few.sum() < many.sum()
     assert not (few & ~many).any()
-    assert reference.find(paths_name(0.5)) is None
-    assert reference.identity({"paths(0.3)"}) != reference.identity({"paths(0.9)"})
+    assert calibration.find(Paths(0.5)) is None
+    assert calibration.identity({Paths(0.3)}) != calibration.identity({Paths(0.9)})
 
 
 @pytest.mark.parametrize(
@@ -173,7 +178,7 @@ def test_what_is_lacking_is_named(lacking, message):
 
 
 def test_nothing_seen():
-    paths = Paths.empty(paths_name(0.7), batch().layout)
+    paths = TrainingPaths.empty("paths(0.7)", batch().layout)
     assert len(paths.rows) == 0
     assert len(paths.observe(batch(5).take(slice(0, 0))).rows) == 0
     assert len(paths.finished().rows) == 0

@@ -13,7 +13,7 @@ import neuralcov as nc
 from neuralcov.core.activations import Activations
 from neuralcov.criteria.surprise.class_traces import ClassFile, TraceView
 from neuralcov.criteria.surprise.nearest import Corpus, nearest
-from neuralcov.statistics.traces import Traces, middle, trace_of
+from neuralcov.statistics.traces import TraceStore, middle, trace_of
 from tests.criteria.surprise.support import fitted, scores
 
 WIDTH, CLASSES = 4, 3
@@ -137,7 +137,7 @@ def test_layers_of_different_precision_are_promoted():
 
 def test_only_float64_takes_the_room_of_float64():
     for dtype, size in ((torch.float32, 4), (torch.float64, 8)):
-        store = Traces.empty(["a"], 1 << 20, torch.device("cpu"))
+        store = TraceStore.empty(["a"], 1 << 20, torch.device("cpu"))
         store = store.observe(Activations({"a": torch.ones(5, 3, dtype=dtype)})).finished()
         assert store.dtype == dtype
         assert sum(block.nbytes for block in store.blocks) == 5 * 3 * size
@@ -149,7 +149,7 @@ def test_batches_of_different_precision(small_blocks, budget):
     rng = np.random.default_rng(0)
     parts = [rng.standard_normal((40, 6)).astype(kind) for kind in (np.float32, np.float64) * 5]
     labels = [np.arange(40) % 3 for _ in parts]
-    store = Traces.empty(["a"], budget, torch.device("cpu"))
+    store = TraceStore.empty(["a"], budget, torch.device("cpu"))
     for part, classes in zip(parts, labels, strict=True):
         predictions = torch.from_numpy(classes)
         store = store.observe(Activations({"a": torch.from_numpy(part)}, predictions=predictions))

@@ -90,7 +90,7 @@ def test_admits_as_the_plain_loop_does(criterion, upper, min_gain):
         expected.append(admitted)
         slow = after if admitted else slow
     assert taken.tolist() == expected
-    assert state.covered.numbers.tolist() == slow.covered.numbers.tolist()
+    assert state.seen.keys.tolist() == slow.seen.keys.tolist()
     assert (state.counts - seen.counts).tolist() == [sum(expected), 2, 1]
     if min_gain < 0:
         assert sum(expected) == batch.size - 3
@@ -103,11 +103,11 @@ def test_admitting_nothing_leaves_the_covered_buckets_as_they_are(criterion):
     before = seen.counts.clone()
     taken, state = criterion.admit(seen, batch)
     assert not taken.any()
-    assert state.covered is seen.covered
+    assert state.seen is seen.seen
     assert (state.counts - before).tolist() == [0, 2, 1]
     assert seen.counts.tolist() == before.tolist()
     empty, state = criterion.admit(seen, batch.take(slice(0, 0)), min_gain=-1)
-    assert (tuple(empty.shape), state.covered) == ((0,), seen.covered)
+    assert (tuple(empty.shape), state.seen) == ((0,), seen.seen)
 
 
 @NAMED

@@ -275,4 +275,4 @@ def _exactly(copies: NoisyCopies, counts: list[int]) -> Iterator[tuple[torch.Ten
 
 def _unit(criteria: CalibratedCriteria) -> float:
     """What LVC's relative value divides by."""
-    return next(float(c.fitted.reference_volume) for c in criteria.criteria if type(c).__name__ == "LVC")
+    return next(float(c.learnt.reference_volume) for c in criteria.criteria if type(c).__name__ == "LVC")

@@ -85,5 +85,5 @@ def taught(settings: Sequence[AnyCriterion], fitted: Sequence[AnyCriterion]) -> 
 
     Settings of one criterion so share one object, and a batch's surprise, say, is computed once for all buckets.
     """
-    learnt = {type(criterion): criterion.fitted for criterion in fitted}
-    return [replace(criterion, fitted=learnt[type(criterion)]) for criterion in settings]
+    learnt = {type(criterion): criterion.learnt for criterion in fitted}
+    return [replace(criterion, learnt=learnt[type(criterion)]) for criterion in settings]

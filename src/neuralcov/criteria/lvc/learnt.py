@@ -13,13 +13,14 @@ from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import in_execution_order
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Float, Int
+from neuralcov.criteria.lvc.folds import Folds
 from neuralcov.criteria.lvc.room import FAR
-from neuralcov.criteria.lvc.sample import Sample
+from neuralcov.criteria.lvc.sample import InputSample, Sample
 from neuralcov.criteria.lvc.suites import Suites
 from neuralcov.criteria.lvc.volume import TrainingCovariance
 from neuralcov.criteria.lvc.whitened import Whitened, leaving_one_out
-from neuralcov.statistics.calibration import Reference
-from neuralcov.statistics.moments import Moments
+from neuralcov.statistics.calibration import Calibration
+from neuralcov.statistics.moments import LayerMoments, Moments
 
 # Fewer lengths than this do not show which one a training input in a thousand exceeds.
 _ENOUGH = 1000
@@ -43,32 +44,32 @@ class LVCLearnt(Record, name="lvc-learnt"):
     constant: tuple[str, ...]
 
     @classmethod
-    def of(cls, name: str, ridge: float, groups: int, reference: Reference, *, relative: bool) -> LVCLearnt:
+    def of(cls, name: str, ridge: float, groups: int, calibration: Calibration, *, relative: bool) -> LVCLearnt:
         """Learn for the criterion called ``name``."""
-        assert reference.moments is not None
-        training = tuple(TrainingCovariance.of(moments, ridge) for moments in reference.moments)
-        failed = _named(reference, [t.failed for t in training])
+        raw, held_out = calibration[Moments()], calibration.held_out(Moments())
+        training = tuple(TrainingCovariance.of(moments, ridge) for moments in raw)
+        failed = _named(calibration, [t.failed for t in training])
         if failed:
             raise CalibrationError(
                 f"{name}: the covariance of the training data cannot be factorised in {', '.join(failed)}: "
                 "choose a larger ridge"
             )
-        limit, expected = _limit(training, reference)
-        whole = _whitened(training, reference.held_out or reference.moments)
+        limit, expected = _limit(training, calibration)
+        whole = _whitened(training, held_out or raw)
         # Calibrations of schema 1 have no folds; theirs is the reference without correction.
-        folds = reference.find(f"folds({groups})") if groups > 1 else None
+        folds = calibration.find(Folds(groups)) if groups > 1 else None
         parts = (whole,) if folds is None else tuple(_whitened(training, part) for part in folds.moments)
         volumes = Suites(parts).volumes
         learnt = cls(
-            names=reference.names,
+            names=calibration.names,
             training=training,
             limit=limit,
             expected=expected,
             reference_volumes=volumes,
-            seen=reference.seen,
-            constant=_named(reference, [~t.varies for t in training]),
+            seen=calibration.seen,
+            constant=_named(calibration, [~t.varies for t in training]),
         )
-        if relative and reference.held_out is not None:
+        if relative and held_out is not None:
             learnt._check_held_out(name, whole)
         return learnt
 
@@ -87,7 +88,7 @@ class LVCLearnt(Record, name="lvc-learnt"):
         """Return the mean over the layers that vary in training; the others hold 0."""
         return torch.cat(list(volumes)).sum() / self.varying
 
-    def _check_held_out(self, name: str, whole: tuple[Moments, ...]) -> None:
+    def _check_held_out(self, name: str, whole: tuple[LayerMoments, ...]) -> None:
         far = torch.cat([m.scatter.diagonal(dim1=1, dim2=2).sum(1) / m.width for m in whole]) > FAR**2
         if bool(far.any()):
             raise CalibrationError(
@@ -101,18 +102,16 @@ class LVCLearnt(Record, name="lvc-learnt"):
             )
 
 
-def _limit(training: tuple[TrainingCovariance, ...], reference: Reference) -> tuple[Float[Tensor, ""], float]:
+def _limit(training: tuple[TrainingCovariance, ...], calibration: Calibration) -> tuple[Float[Tensor, ""], float]:
     """Return the length that a training input in a thousand exceeds, and the share to expect beyond it.
 
     Taken from inputs that training covariances do not know: held-out ones if there are enough, else training inputs,
     each measured against all others. With fewer than a thousand it is the largest of k lengths, which one more input
     exceeds once in k + 1 times.
     """
-    assert reference.moments is not None
-    assert reference.sample is not None
-    lengths = _lengths(training, reference.held_out_sample, None)
+    lengths = _lengths(training, calibration.held_out(Sample()), None)
     if len(lengths) < _ENOUGH:
-        lengths = _lengths(training, reference.sample, reference.moments)
+        lengths = _lengths(training, calibration[Sample()], calibration[Moments()])
     count = len(lengths)
     if not count:
         return lengths.new_tensor(torch.inf), float("nan")
@@ -122,7 +121,7 @@ def _limit(training: tuple[TrainingCovariance, ...], reference: Reference) -> tu
 
 
 def _lengths(
-    training: tuple[TrainingCovariance, ...], sample: Sample | None, among: tuple[Moments, ...] | None
+    training: tuple[TrainingCovariance, ...], sample: InputSample | None, among: tuple[LayerMoments, ...] | None
 ) -> Float[Tensor, "_"]:
     if sample is None:
         return training[0].mean.new_zeros(0)
@@ -131,11 +130,11 @@ def _lengths(
     return inputs.lengths(corrected)[inputs.layers.expand(inputs.size) > 0]
 
 
-def _whitened(training: tuple[TrainingCovariance, ...], raw: tuple[Moments, ...]) -> tuple[Moments, ...]:
+def _whitened(training: tuple[TrainingCovariance, ...], raw: tuple[LayerMoments, ...]) -> tuple[LayerMoments, ...]:
     return tuple(t.moments(moments) for t, moments in zip(training, raw, strict=True))
 
 
-def _named(reference: Reference, layers: Sequence[Tensor]) -> tuple[str, ...]:
+def _named(calibration: Calibration, layers: Sequence[Tensor]) -> tuple[str, ...]:
     """Return the names of the layers for which a flag is set, by group."""
-    flags = in_execution_order(reference.widths, layers).tolist()
-    return tuple(name for name, flag in zip(reference.names, flags, strict=True) if flag)
+    flags = in_execution_order(calibration.widths, layers).tolist()
+    return tuple(name for name, flag in zip(calibration.names, flags, strict=True) if flag)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
@@ -18,13 +19,15 @@ from neuralcov.core.criterion import MERGE_EXACT, ORDER_FREE, SPLIT_FREE, Criter
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.lvc import schema1
-from neuralcov.criteria.lvc.folds import among
+from neuralcov.criteria.lvc.folds import Folds, among
 from neuralcov.criteria.lvc.learnt import LVCLearnt
 from neuralcov.criteria.lvc.room import FAR, SLOTS, TOO_FAR, Room, kinds_of, places
+from neuralcov.criteria.lvc.sample import Sample
 from neuralcov.criteria.lvc.suites import LVCState, Suites, suites_of
 from neuralcov.criteria.lvc.whitened import Whitened
-from neuralcov.statistics.calibration import Reference
-from neuralcov.statistics.moments import empty_moments, merge_all
+from neuralcov.statistics.calibration import Calibration
+from neuralcov.statistics.moments import Moments, empty_moments, merge_all
+from neuralcov.statistics.statistic import Statistic
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,10 +77,11 @@ class LVC(Criterion[LVCState]):
         checks.whole_number(self, "refresh", at_least=1)
 
     @property
-    def learns(self) -> frozenset[str]:
-        """Covariances, a sample to see how long whitened inputs get, and folds where the reference is corrected."""
-        folds = {f"folds({self.groups})"} if self.relative and self.groups > 1 else set()
-        return frozenset({"moments", "sample"} | folds)
+    @override
+    def learns(self) -> frozenset[Statistic[Any]]:
+        # A sample to see how long whitened inputs get, and folds where the reference is corrected.
+        folds = {Folds(self.groups)} if self.relative and self.groups > 1 else set()
+        return frozenset({Moments(), Sample(), *folds})
 
     @property
     def promises(self) -> frozenset[str]:
@@ -94,14 +98,15 @@ class LVC(Criterion[LVCState]):
         """Moments and rooms have one size; dealing inputs to folds has not been made to be recorded."""
         return self.groups == 1
 
-    def calibrate(self, reference: Reference) -> Self:
+    @override
+    def calibrate(self, calibration: Calibration) -> Self:
         """Factorise the training covariances, and learn the limit of ordinary lengths and the volumes of reference."""
-        learnt = LVCLearnt.of(self.name, self.ridge, self.groups, reference, relative=self.relative)
-        return replace(self, fitted=learnt)
+        learnt = LVCLearnt.of(self.name, self.ridge, self.groups, calibration, relative=self.relative)
+        return replace(self, learnt=learnt)
 
-    def upgrade(self, fitted: Any, state: Any) -> tuple[Any, Any]:
+    def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
         """Whiten what files of schema 1 hold."""
-        return schema1.upgraded(fitted, state) if isinstance(state, schema1.OldState) else (fitted, state)
+        return schema1.upgraded(learnt, state) if isinstance(state, schema1.OldState) else (learnt, state)
 
     def init(self, layout: Layout) -> LVCState:
         """No input in any fold."""
@@ -120,7 +125,7 @@ class LVC(Criterion[LVCState]):
     def _take(
         self, state: LVCState, batch: Whitened, fold_of: Tensor | None, counts: Tensor, *, donate: bool
     ) -> LVCState:
-        learnt: LVCLearnt = self.require_fitted()
+        learnt: LVCLearnt = self.require_learnt()
         beyond, ordinary, rooms = batch.lengths() > learnt.limit, batch.valid, state.rooms
         if not batch.short:
             beyond &= batch.measurable
@@ -162,13 +167,13 @@ class LVC(Criterion[LVCState]):
 
     def value(self, state: LVCState) -> Float[Tensor, ""]:
         """Mean volume of the layers, in bits per neuron or relative to held-out training inputs."""
-        learnt: LVCLearnt = self.require_fitted()
+        learnt: LVCLearnt = self.require_learnt()
         value = learnt.mean(suites_of(state).volumes)
         return value / learnt.reference_volume if self.relative else value
 
     def by_layer(self, state: LVCState) -> Float[Tensor, "layers"]:
         """Volume of each layer, or its ratio to that layer's own reference; NaN for one constant in training."""
-        learnt: LVCLearnt = self.require_fitted()
+        learnt: LVCLearnt = self.require_learnt()
         volumes = suites_of(state).volumes
         if self.relative:
             volumes = tuple(v / r for v, r in zip(volumes, learnt.reference_volumes, strict=True))
@@ -180,7 +185,7 @@ class LVC(Criterion[LVCState]):
         return self._gain(state, self._whitened(batch), self._fold_of(batch))
 
     def _gain(self, state: LVCState, batch: Whitened, fold_of: Tensor | None) -> Float[Tensor, "batch"]:
-        learnt: LVCLearnt = self.require_fitted()
+        learnt: LVCLearnt = self.require_learnt()
         suites, count = suites_of(state), self.groups
         full = [room.met[0] >= SLOTS for room in state.rooms]
         glance = Glance(torch.cat(full).any())
@@ -230,7 +235,7 @@ class LVC(Criterion[LVCState]):
 
     def details(self, state: LVCState) -> Mapping[str, float]:
         """Share of extreme inputs, what training inputs would show, and with folds the standard error."""
-        learnt: LVCLearnt = self.require_fitted()
+        learnt: LVCLearnt = self.require_learnt()
         figures = {"beyond": float(state.beyond) / max(1, int(state.counts[VALID]))}
         if not math.isnan(learnt.expected):
             figures["expected beyond"] = learnt.expected
@@ -243,7 +248,7 @@ class LVC(Criterion[LVCState]):
 
     def notes(self, state: LVCState) -> tuple[str, ...]:
         """Layers left out, far inputs that do not count, and suites or training data too small for the layers."""
-        learnt: LVCLearnt = self.require_fitted()
+        learnt: LVCLearnt = self.require_learnt()
         widest, valid = max(state.widths), int(state.counts[VALID])
         said = []
         if learnt.constant:
@@ -271,14 +276,14 @@ class LVC(Criterion[LVCState]):
 
     def undefined(self, state: LVCState) -> str:
         """Name the layers in which a factorisation failed."""
-        learnt: LVCLearnt = self.require_fitted()
+        learnt: LVCLearnt = self.require_learnt()
         failed = in_execution_order(state.widths, suites_of(state).volumes).isnan().tolist()
         named = ", ".join(name for name, fails in zip(learnt.names, failed, strict=True) if fails)
         return f"the covariance of the inputs cannot be factorised in {named or 'any layer'}"
 
     def _whitened(self, batch: Activations) -> Whitened:
         """Whiten a batch once: what is judged is often taken in as well."""
-        learnt: LVCLearnt = self.require_fitted()
+        learnt: LVCLearnt = self.require_learnt()
         # What was learnt is kept with the result, so that its id stays its own.
         kept = batch.shared(("whitened", id(learnt)), lambda: (learnt, Whitened.of(learnt.training, batch.stacks)))
         return kept[1]

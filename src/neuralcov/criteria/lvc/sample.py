@@ -6,18 +6,20 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.layout import Layout
-from neuralcov.core.records import Record
+from neuralcov.core.records import Record, map_tensors
 from neuralcov.core.shapes import Bool, Float
+from neuralcov.statistics.statistic import BESIDE, Statistic
 
 _MOST_INPUTS = 4096
 _MOST_BYTES = 1 << 29
 
 
 @dataclass(frozen=True, eq=False)
-class Sample(Record, name="sample", free=["seen"]):
+class InputSample(Record, name="sample", free=["seen"]):
     """A uniform sample of the inputs seen, by reservoir sampling.
 
     Which input replaces which is drawn on the host from the number of inputs seen, so that nothing
@@ -29,7 +31,7 @@ class Sample(Record, name="sample", free=["seen"]):
     counted: tuple[Bool[Tensor, "slots _layers"], ...]
 
     @classmethod
-    def empty(cls, layout: Layout) -> Sample:
+    def empty(cls, layout: Layout) -> InputSample:
         """A sample of no input."""
         size = max(2, min(_MOST_INPUTS, _MOST_BYTES // (4 * layout.neurons)))
 
@@ -42,7 +44,7 @@ class Sample(Record, name="sample", free=["seen"]):
             counted=tuple(zeros(size, len(g), dtype=torch.bool) for g in layout.groups),
         )
 
-    def observe(self, batch: Activations) -> Sample:
+    def observe(self, batch: Activations) -> InputSample:
         """The sample after a batch. Overwrites this one, which calibration alone holds."""
         slots, rows = self._draw(batch.size)
         if slots:
@@ -56,7 +58,7 @@ class Sample(Record, name="sample", free=["seen"]):
                     counted[to] &= drawn.isfinite().all(2)
                     drawn = drawn.nan_to_num(0, 0, 0)
                 values[to] = drawn
-        return Sample(self.seen + batch.size, self.values, self.counted)
+        return InputSample(self.seen + batch.size, self.values, self.counted)
 
     def stacks(self) -> tuple[Stack, ...]:
         """The sampled inputs, as a batch's stacks."""
@@ -74,3 +76,23 @@ class Sample(Record, name="sample", free=["seen"]):
             if slot < capacity:
                 chosen[slot] = row
         return list(chosen.keys()), list(chosen.values())
+
+
+@dataclass(frozen=True)
+class Sample(Statistic[InputSample], name="sample"):
+    """Gather a bounded random sample of inputs."""
+
+    held_out = BESIDE
+
+    @override
+    def init(self, layout: Layout) -> InputSample:
+        return InputSample.empty(layout)
+
+    @override
+    def observe(self, gathered: InputSample, batch: Activations) -> InputSample:
+        return gathered.observe(batch)
+
+    @override
+    def template(self, layout: Layout) -> tuple[InputSample, InputSample]:
+        form = map_tensors(lambda tensor: tensor[:0], self.init(layout))
+        return form, form

@@ -18,7 +18,7 @@ from neuralcov.criteria.lvc.learnt import LVCLearnt
 from neuralcov.criteria.lvc.room import Room
 from neuralcov.criteria.lvc.suites import LVCState
 from neuralcov.criteria.lvc.volume import TrainingCovariance
-from neuralcov.statistics.moments import Moments
+from neuralcov.statistics.moments import LayerMoments
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +45,7 @@ class OldLearnt(Record, name="neuralcov.criteria.lvc:LVCFit"):
 class OldState(State, name="neuralcov.criteria.lvc:LVCState"):
     """Moments of outputs per block of inputs and group of layers."""
 
-    blocks: tuple[tuple[Moments, ...], ...]
+    blocks: tuple[tuple[LayerMoments, ...], ...]
     beyond: Int[Tensor, ""]
 
 
@@ -59,5 +59,5 @@ def upgraded(learnt: OldLearnt, state: OldState) -> tuple[LVCLearnt, LVCState]:
     # One volume for all layers that vary gives the rows it gave then.
     volumes = tuple(torch.where(t.varies, learnt.unit, 0.0) for t in training)
     names = tuple(f"layer {position}" for position in range(len(state.widths)))
-    fitted = LVCLearnt(names, training, learnt.limit, float("nan"), volumes, learnt.seen, learnt.constant)
-    return fitted, LVCState(state.counts, state.widths, folds, rooms, state.beyond)
+    today = LVCLearnt(names, training, learnt.limit, float("nan"), volumes, learnt.seen, learnt.constant)
+    return today, LVCState(state.counts, state.widths, folds, rooms, state.beyond)

@@ -15,7 +15,7 @@ from neuralcov.core.shapes import Float, Int
 from neuralcov.criteria.lvc.folds import FoldMoments, leaving_out, union
 from neuralcov.criteria.lvc.room import Room
 from neuralcov.criteria.lvc.volume import Suite
-from neuralcov.statistics.moments import Moments
+from neuralcov.statistics.moments import LayerMoments
 
 Volumes = tuple[Float[Tensor, "_"], ...]
 
@@ -66,11 +66,11 @@ class Suites:
         means = [torch.stack(parts).mean(0) for parts in zip(*self.left_out_volumes, strict=True)]
         return tuple(count * v - (count - 1) * m for v, m in zip(volumes, means, strict=True))
 
-    def _suites(self, moments: tuple[Moments, ...], fold: int | None) -> tuple[Suite, ...]:
+    def _suites(self, moments: tuple[LayerMoments, ...], fold: int | None) -> tuple[Suite, ...]:
         rooms: Sequence[Room | None] = self.rooms or [None] * len(moments)
         return tuple(self._suite(m, room, fold) for m, room in zip(moments, rooms, strict=True))
 
-    def _suite(self, moments: Moments, room: Room | None, fold: int | None) -> Suite:
+    def _suite(self, moments: LayerMoments, room: Room | None, fold: int | None) -> Suite:
         # Where looking is free, a room without rows is passed by.
         if room is None or (room.met.device.type == "cpu" and not room.met.any()):
             return Suite(moments)

@@ -27,7 +27,7 @@ from torch import Tensor
 from neuralcov.core.arguments import Glance
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float
-from neuralcov.statistics.moments import Moments
+from neuralcov.statistics.moments import LayerMoments
 
 _ROUNDS = 3
 
@@ -72,7 +72,7 @@ class TrainingCovariance(Record, name="training-covariance"):
     varies: Bool[Tensor, "layers"]
 
     @classmethod
-    def of(cls, training: Moments, ridge: float) -> TrainingCovariance:
+    def of(cls, training: LayerMoments, ridge: float) -> TrainingCovariance:
         """Factorise the covariance of training moments, with λ = ridge · tr(Σ)/m."""
         covariance = training.covariance
         share = covariance.diagonal(dim1=1, dim2=2).mean(1)
@@ -105,12 +105,12 @@ class TrainingCovariance(Record, name="training-covariance"):
         """Whiten outputs; rows that do not count give anything."""
         return torch.bmm((values.double() - self.mean).transpose(0, 1), self.whitening.mT)
 
-    def moments(self, raw: Moments) -> Moments:
+    def moments(self, raw: LayerMoments) -> LayerMoments:
         """Whiten moments of outputs."""
         mean = torch.bmm(self.whitening, (raw.mean - self.mean)[:, :, None])[:, :, 0]
         scatter = self.whitening @ raw.scatter @ self.whitening.mT
         # Where nothing was observed the mean is 0, which is no output.
-        return Moments(raw.count, torch.where(raw.count[:, None] > 0, mean, 0.0), (scatter + scatter.mT) / 2)
+        return LayerMoments(raw.count, torch.where(raw.count[:, None] > 0, mean, 0.0), (scatter + scatter.mT) / 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +129,7 @@ class Suite:
     Factors are computed once: a state is asked many times while a campaign looks for its next input.
     """
 
-    moments: Moments
+    moments: LayerMoments
     long_rows: Float[Tensor, "layers slots width"] | None = None
     here: Bool[Tensor, "layers slots"] | None = None
 

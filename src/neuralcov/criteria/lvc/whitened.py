@@ -14,7 +14,7 @@ from neuralcov.core.activations import Stack
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.lvc.room import STRETCHED, TOO_FAR
 from neuralcov.criteria.lvc.volume import TrainingCovariance
-from neuralcov.statistics.moments import Moments
+from neuralcov.statistics.moments import LayerMoments
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ class Whitened:
         return (total / self.layers.clamp(min=1)).sqrt()
 
 
-def leaving_one_out(moments: Sequence[Moments]) -> Callable[[Tensor], Tensor]:
+def leaving_one_out(moments: Sequence[LayerMoments]) -> Callable[[Tensor], Tensor]:
     """Return the correction of squared lengths of training inputs to what each has against all others.
 
     A training input pulls mean and covariance towards itself and so looks too short. With q = dᵀΣ⁻¹d among n inputs,

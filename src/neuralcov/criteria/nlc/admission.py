@@ -16,7 +16,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.shapes import Bool, Float
 from neuralcov.criteria.nlc.covariance_norm import spread
-from neuralcov.statistics.moments import Moments
+from neuralcov.statistics.moments import LayerMoments
 
 _BLOCK = 64
 
@@ -35,8 +35,8 @@ class _Plan:
 
 
 def admit_one_by_one(
-    groups: tuple[Moments, ...], batch: Activations, *, growing: bool, min_gain: float
-) -> tuple[Bool[Tensor, "batch"], tuple[Moments, ...], tuple[Float[Tensor, "_"], ...]]:
+    groups: tuple[LayerMoments, ...], batch: Activations, *, growing: bool, min_gain: float
+) -> tuple[Bool[Tensor, "batch"], tuple[LayerMoments, ...], tuple[Float[Tensor, "_"], ...]]:
     """Which inputs of a batch are admitted in order, and the moments and spreads after them.
 
     Every layer must have seen an input before.
@@ -72,7 +72,7 @@ def admit_one_by_one(
     return admitted.bool(), *_unpacked(groups, tiles, mean, count, norm)
 
 
-def _planned(groups: tuple[Moments, ...]) -> _Plan:
+def _planned(groups: tuple[LayerMoments, ...]) -> _Plan:
     device = groups[0].mean.device
     rows, columns, layer_of, first, counts, widths, starts = ([] for _ in range(7))
     layer = neuron = tile = 0
@@ -111,8 +111,8 @@ def _packed(scatter: Tensor) -> Tensor:
 
 
 def _unpacked(
-    groups: tuple[Moments, ...], tiles: Tensor, mean: Tensor, count: Tensor, norm: Tensor
-) -> tuple[tuple[Moments, ...], tuple[Tensor, ...]]:
+    groups: tuple[LayerMoments, ...], tiles: Tensor, mean: Tensor, count: Tensor, norm: Tensor
+) -> tuple[tuple[LayerMoments, ...], tuple[Tensor, ...]]:
     found, spreads = [], []
     tile = neuron = layer = 0
     for moments in groups:
@@ -127,7 +127,7 @@ def _unpacked(
         scatter = lower + lower.tril(-1).mT
         own = slice(layer, layer + layers)
         means = mean[neuron : neuron + layers * width].view(layers, width)
-        found.append(Moments(count[own], means, scatter))
+        found.append(LayerMoments(count[own], means, scatter))
         spreads.append(norm[own] / (count[own] * width**2))
         tile, neuron, layer = tile + here, neuron + layers * width, layer + layers
     return tuple(found), tuple(spreads)

@@ -9,14 +9,14 @@ from neuralcov.core.activations import Stack
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Float
 from neuralcov.kernels.operations import stretched, usable
-from neuralcov.statistics.moments import Moments
+from neuralcov.statistics.moments import LayerMoments
 
 _TILE = 128
 _SMALL = 1 << 12
 _BLOCK = 512
 
 
-def spread(moments: Moments) -> Float[Tensor, "layers"]:
+def spread(moments: LayerMoments) -> Float[Tensor, "layers"]:
     """Sum of the absolute covariances of each layer, divided by the square of its width."""
     if moments.scatter.device.type == "cpu":
         total = torch.stack([_absolute_sum(matrix) for matrix in moments.scatter])
@@ -34,22 +34,22 @@ def _absolute_sum(matrix: Tensor) -> Tensor:
 
 
 def grow(
-    moments: Moments, before: Float[Tensor, "layers"], stack: Stack, *, donate: bool = False
-) -> tuple[Moments, Float[Tensor, "layers"]]:
+    moments: LayerMoments, before: Float[Tensor, "layers"], stack: Stack, *, donate: bool = False
+) -> tuple[LayerMoments, Float[Tensor, "layers"]]:
     """Moments and spread after a batch that a layer takes only if its spread grows by it, or if it is the first."""
     count, mean, rows = moments.join(stack)
     if rows.device.type == "cpu":
         return _grow_layer_by_layer(moments, before, (count, mean, rows), donate)
     scatter = torch.baddbmm(moments.scatter, rows.mT, rows)
-    grown = Moments(count, mean, scatter)
+    grown = LayerMoments(count, mean, scatter)
     after = spread(grown)
     taken = (after > before) | ((moments.count == 0) & (count > 0))
     return grown.choose(moments, taken), torch.where(taken, after, before)
 
 
 def _grow_layer_by_layer(
-    moments: Moments, before: Tensor, joined: tuple[Tensor, Tensor, Tensor], donate: bool
-) -> tuple[Moments, Tensor]:
+    moments: LayerMoments, before: Tensor, joined: tuple[Tensor, Tensor, Tensor], donate: bool
+) -> tuple[LayerMoments, Tensor]:
     """The same on a CPU: half of the products, in blocks that fit its cache, and no copy of what is refused."""
     count, mean, rows = joined
     scatter = moments.scatter if donate else moments.scatter.clone()
@@ -63,7 +63,7 @@ def _grow_layer_by_layer(
         if value > limits[layer] or (seen[layer] == 0 and now[layer] > 0):
             _keep(scatter[layer], trial)
             counts[layer], means[layer], after[layer] = now[layer], mean[layer], value
-    return Moments(counts, means, scatter), after
+    return LayerMoments(counts, means, scatter), after
 
 
 def _try_rows(scatter: Tensor, rows: Tensor, trial: Tensor) -> Tensor:
@@ -88,7 +88,7 @@ def _keep(scatter: Tensor, trial: Tensor) -> None:
         scatter[:top, block] = trial[block, :top].T
 
 
-def spread_gain(moments: Moments, values: Float[Tensor, "batch layers width"]) -> Float[Tensor, "batch layers"]:
+def spread_gain(moments: LayerMoments, values: Float[Tensor, "batch layers width"]) -> Float[Tensor, "batch layers"]:
     r"""Change of :func:`spread` if each input alone were added; 0 where a layer has seen nothing.
 
     After one more input, with d its distance from the mean,

@@ -29,14 +29,14 @@ from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.nlc.admission import admit_one_by_one
 from neuralcov.criteria.nlc.covariance_norm import grow, spread, spread_gain
 from neuralcov.kernels.operations import usable
-from neuralcov.statistics.moments import Moments, empty_moments
+from neuralcov.statistics.moments import LayerMoments, empty_moments
 
 
 @dataclass(frozen=True, eq=False)
 class LayerSpread(Record, name="layer-covariance"):
     """Moments of the layers of one width, and the spread they amount to."""
 
-    moments: Moments
+    moments: LayerMoments
     spread: Float[Tensor, "layers"] | None
 
 

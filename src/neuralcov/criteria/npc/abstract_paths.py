@@ -12,7 +12,7 @@ from neuralcov.core.memory import blocks
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.npc.paths import PathRows
-from neuralcov.statistics.traces import Traces
+from neuralcov.statistics.traces import TraceStore
 
 
 def k_means(rows: Bool[Tensor, "rows bits"], clusters: int, *, seed: int = 0, rounds: int = 100) -> Int[Tensor, "rows"]:
@@ -128,7 +128,7 @@ class Members(Record, name="path-members"):
         upper: per layer, the largest distance that counts.
     """
 
-    traces: Traces
+    traces: TraceStore
     numbers: Int[Tensor, "rows"]
     upper: Float[Tensor, "layers"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -14,14 +14,14 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
-from neuralcov.core.memory import parse_bytes
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.bitmap import AnyBitmap, BitmapCriterion, FlatBitmapState
 from neuralcov.criteria.npc.abstract_paths import AbstractPaths, Members, abstract_paths, distances, furthest
-from neuralcov.criteria.npc.paths import Paths, critical_paths, finite_with_relevance, paths_name
-from neuralcov.statistics.calibration import Reference
-from neuralcov.statistics.traces import trace_of
+from neuralcov.criteria.npc.paths import Paths, critical_paths, finite_with_relevance
+from neuralcov.statistics.calibration import Calibration
+from neuralcov.statistics.statistic import Statistic
+from neuralcov.statistics.traces import Traces, trace_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +91,7 @@ class NPC(BitmapCriterion):
         if self.upper is not None:
             checks.number(self, "upper", above=0)
             if self.mode == "structure":
-                raise checks.refuse(self, "upper", "left out in mode='structure', which has no distances")
+                raise checks.argument_error(self, "upper", "left out in mode='structure', which has no distances")
 
     @property
     def needs(self) -> frozenset[str]:
@@ -99,41 +99,32 @@ class NPC(BitmapCriterion):
         return frozenset({"predictions", "relevance"})
 
     @property
-    def learns(self) -> frozenset[str]:
-        """Paths of training inputs, in activation mode also their traces."""
-        return frozenset({paths_name(self.alpha)} | ({"traces"} if self.mode == "activation" else set()))
+    @override
+    def learns(self) -> frozenset[Statistic[Any]]:
+        return frozenset({Paths(self.alpha), Traces()} if self.mode == "activation" else {Paths(self.alpha)})
 
-    @property
-    def trace_memory(self) -> int:
-        """What traces may take on the device, as other criteria allow by default."""
-        return parse_bytes("16GiB")
-
-    def traced(self, layout: Layout) -> tuple[str, ...]:
-        """All layers."""
-        return tuple(layout)
-
-    def calibrate(self, reference: Reference) -> Self:
+    @override
+    def calibrate(self, calibration: Calibration) -> Self:
         """Cluster the paths of every class and abstract them."""
-        paths: Paths = reference.find(paths_name(self.alpha))
-        rows, widths = paths.rows, reference.widths
+        paths = calibration[Paths(self.alpha)]
+        rows, widths = paths.rows, calibration.widths
         if not len(rows):
             raise CalibrationError(
-                f"{self.name}: none of {reference.seen} training inputs was classified correctly, so there is no path "
-                "to learn; check that labels and predictions count classes alike"
+                f"{self.name}: none of {calibration.seen} training inputs was classified correctly, so there is no "
+                "path to learn; check that labels and predictions count classes alike"
             )
         abstract, numbers = abstract_paths(rows, paths.classes, sum(widths), self.clusters, self.beta)
         if self.mode == "structure":
-            return replace(self, fitted=NPCFit(abstract, None))
-        assert reference.traces is not None
+            return replace(self, learnt=NPCFit(abstract, None))
         upper = torch.full((len(widths),), self.upper or 0.0, dtype=torch.float64, device=numbers.device)
-        members = Members(reference.traces.of_layers(reference.names), numbers, upper)
+        members = Members(calibration[Traces()].of_layers(calibration.names), numbers, upper)
         if self.upper is None:
             members = replace(members, upper=furthest(abstract, members, rows, widths))
-        return replace(self, fitted=NPCFit(abstract, members))
+        return replace(self, learnt=NPCFit(abstract, members))
 
-    def portable(self) -> NPCFit | None:
+    def for_state_file(self) -> NPCFit | None:
         """The abstract paths; the training inputs behind them stay in the saved calibration."""
-        return None if self.fitted is None else replace(self.fitted, members=None)
+        return None if self.learnt is None else replace(self.learnt, members=None)
 
     def learnt_template(self, layout: Layout) -> NPCFit:
         """Return abstract paths of any number of classes."""
@@ -143,13 +134,13 @@ class NPC(BitmapCriterion):
 
     @override
     def shape(self, layout: Layout) -> tuple[int, ...]:
-        learnt: NPCFit = self.require_fitted()
+        learnt: NPCFit = self.require_learnt()
         layers = (len(layout),) if self.mode == "activation" else ()
         return (len(learnt.abstract.classes), self.clusters, *layers, self.buckets)
 
     @override
     def flat_hits(self, batch: Activations) -> Int[Tensor, "batch k"]:
-        learnt: NPCFit = self.require_fitted()
+        learnt: NPCFit = self.require_learnt()
         _, index, _ = self._place(batch)
         if self.mode == "structure":
             return self._by_likeness(learnt, batch, index)
@@ -169,7 +160,7 @@ class NPC(BitmapCriterion):
 
     def _place(self, batch: Activations) -> tuple[Bool[Tensor, "batch"], Int[Tensor, "batch"], Bool[Tensor, "batch"]]:
         """Return which inputs have finite outputs and relevance, the index of their class, whether it has a path."""
-        learnt: NPCFit = self.require_fitted()
+        learnt: NPCFit = self.require_learnt()
         assert batch.predictions is not None
         return finite_with_relevance(batch), *learnt.abstract.place(batch.predictions.to(batch.device))
 

@@ -1,6 +1,6 @@
 """Critical decision paths: the neurons that carry an input's relevance, and those of the training data.
 
-A path depends on ``alpha``, so calibration is told the alphas: a criterion ``learns`` from ``paths(0.7)``. An
+A path depends on ``alpha``, so calibration is told the alphas: a criterion ``learns`` from ``Paths(0.7)``. An
 input then takes one bit per neuron, 166 MB for 50,000 inputs of a network of 26,570 neurons; its relevance, from
 which any alpha's path would follow, takes thirty-two times that.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CalibrationError
@@ -19,6 +20,7 @@ from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.kernels.hashing import pack, unpack, words_for
+from neuralcov.statistics.statistic import Statistic
 
 
 def critical_neurons(relevance: Float[Tensor, "batch width"], alpha: float) -> Bool[Tensor, "batch width"]:
@@ -94,7 +96,7 @@ class PathRows(Record, name="path-rows"):
 
 
 @dataclass(frozen=True, eq=False)
-class Paths(Record, name="paths", free=["finite"]):
+class TrainingPaths(Record, name="paths", free=["finite"]):
     """The paths of correctly classified training inputs under one alpha, in the order they came.
 
     ``classes`` are all classes among the labels, rising, whether or not any input of them was classified
@@ -107,8 +109,8 @@ class Paths(Record, name="paths", free=["finite"]):
     parts: tuple[PathRows, ...]
 
     @classmethod
-    def empty(cls, name: str, layout: Layout) -> Paths:
-        """Paths of no input, for what a criterion learns by this ``name``."""
+    def empty(cls, name: str, layout: Layout) -> TrainingPaths:
+        """Return the paths of no input, under a ``name`` that says alpha: ``paths(0.7)``."""
         nothing = torch.zeros(0, dtype=torch.int64, device=layout.device)
         return cls(name, nothing, 0, (PathRows(nothing, nothing, nothing.new_zeros(0, words_for(layout.neurons))),))
 
@@ -122,11 +124,11 @@ class Paths(Record, name="paths", free=["finite"]):
         """All inputs in one."""
         return _joined(self.parts)
 
-    def finished(self) -> Paths:
+    def finished(self) -> TrainingPaths:
         """The same with all inputs in one part, so that it does not matter in what batches they came."""
         return replace(self, parts=(self.rows,))
 
-    def observe(self, batch: Activations) -> Paths:
+    def observe(self, batch: Activations) -> TrainingPaths:
         """The paths after a batch."""
         if batch.labels is None:
             raise CalibrationError(
@@ -141,7 +143,7 @@ class Paths(Record, name="paths", free=["finite"]):
         correct = (finite & (labels == batch.predictions.to(batch.device))).nonzero()[:, 0]
         numbers = self.finite + batch.finite.cumsum(0)[correct] - 1
         rows = PathRows(labels[correct], numbers, pack(critical_paths(batch, self.alpha)[correct]))
-        return Paths(
+        return TrainingPaths(
             self.name,
             torch.unique(torch.cat([self.classes, labels[finite]])),
             self.finite + int(batch.finite.sum()),
@@ -149,13 +151,37 @@ class Paths(Record, name="paths", free=["finite"]):
         )
 
 
-def paths_name(alpha: float) -> str:
-    """What a criterion learns from to get the paths of one alpha.
+@dataclass(frozen=True)
+class Paths(Statistic[TrainingPaths], name="paths"):
+    """Gather the critical paths of correctly classified inputs.
 
-    >>> paths_name(0.7)
+    >>> Paths(alpha=0.7).label
     'paths(0.7)'
     """
-    return f"paths({float(alpha)!r})"
+
+    alpha: float
+
+    @property
+    @override
+    def label(self) -> str:
+        return f"{self.declared}({float(self.alpha)!r})"
+
+    @override
+    def init(self, layout: Layout) -> TrainingPaths:
+        return TrainingPaths.empty(self.label, layout)
+
+    @override
+    def observe(self, gathered: TrainingPaths, batch: Activations) -> TrainingPaths:
+        return gathered.observe(batch)
+
+    @override
+    def finish(self, gathered: TrainingPaths) -> TrainingPaths:
+        return gathered.finished()
+
+    @override
+    def template(self, layout: Layout) -> tuple[TrainingPaths, TrainingPaths]:
+        form = self.init(layout)
+        return form, replace(form, parts=())
 
 
 def _appended(parts: tuple[PathRows, ...], rows: PathRows) -> tuple[PathRows, ...]:

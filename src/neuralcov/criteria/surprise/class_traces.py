@@ -16,7 +16,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.shapes import Float, Int
-from neuralcov.statistics.traces import Traces, trace_of
+from neuralcov.statistics.traces import TraceStore, trace_of
 
 
 class ClassFile:
@@ -30,7 +30,7 @@ class ClassFile:
         members: row numbers of each class, rising.
     """
 
-    def __init__(self, traces: Traces, members: Mapping[int, Int[Tensor, "_"]]) -> None:
+    def __init__(self, traces: TraceStore, members: Mapping[int, Int[Tensor, "_"]]) -> None:
         self._device = traces.device
         order = torch.cat(list(members.values()))
         place = torch.empty_like(order)
@@ -81,7 +81,7 @@ class TraceView:
 
     def __init__(
         self,
-        traces: Traces,
+        traces: TraceStore,
         names: Sequence[str],
         widths: Sequence[int],
         by: str | None,
@@ -185,12 +185,12 @@ class TraceView:
 
 
 # Criteria that share a store share these too.
-_kept_variances: WeakKeyDictionary[Traces, Tensor] = WeakKeyDictionary()
-_kept_classes: WeakKeyDictionary[Traces, dict[tuple[Any, ...], Tensor]] = WeakKeyDictionary()
-_kept_files: WeakKeyDictionary[Traces, dict[str | None, ClassFile]] = WeakKeyDictionary()
+_kept_variances: WeakKeyDictionary[TraceStore, Tensor] = WeakKeyDictionary()
+_kept_classes: WeakKeyDictionary[TraceStore, dict[tuple[Any, ...], Tensor]] = WeakKeyDictionary()
+_kept_files: WeakKeyDictionary[TraceStore, dict[str | None, ClassFile]] = WeakKeyDictionary()
 
 
-def _variances(traces: Traces) -> Float[Tensor, "width"]:
+def _variances(traces: TraceStore) -> Float[Tensor, "width"]:
     """Variance of every neuron over all training data, divided by n."""
     if not len(traces):
         raise CalibrationError("calibration saw no input whose outputs are finite")

@@ -6,34 +6,29 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
-from neuralcov.core.arguments import matching, without_match
-from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, exclude_placeless, no_counts
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, resource, widths_of
-from neuralcov.core.errors import CalibrationError, LayerError
+from neuralcov.core.criterion import State, resource
+from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import parse_bytes
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.criteria.distinct import BucketSet
+from neuralcov.criteria.distinct import ABSENT, DistinctCriterion
+from neuralcov.criteria.older_sets import Buckets, bucket_keys
 from neuralcov.criteria.surprise.class_traces import TraceView
-from neuralcov.statistics.calibration import Reference
+from neuralcov.statistics.calibration import Calibration
+from neuralcov.statistics.statistic import Statistic
+from neuralcov.statistics.traces import Traces, TraceStore
 
 
 @dataclass(frozen=True, eq=False)
-class Buckets(State, name="buckets"):
-    """The numbers of the buckets covered."""
-
-    covered: BucketSet
-
-
-@dataclass(frozen=True, eq=False)
-class SurpriseCriterion(Criterion[Buckets]):
+class SurpriseCriterion(DistinctCriterion, base=True):
     """Base of criteria that put a number on how surprising an input is, given training traces.
 
     The trace of an input is its chosen layers' outputs side by side, without the neurons that hardly vary
@@ -65,7 +60,7 @@ class SurpriseCriterion(Criterion[Buckets]):
         if self.upper is not None:
             checks.number(self, "upper", above=0)
         if not (self.layers is None or isinstance(self.layers, (str, tuple))):
-            raise checks.refuse(self, "layers", "globs joined by |, a tuple of names, or None")
+            raise checks.argument_error(self, "layers", "globs joined by |, a tuple of names, or None")
         parse_bytes(self.memory)
 
     @property
@@ -74,118 +69,68 @@ class SurpriseCriterion(Criterion[Buckets]):
         return frozenset({"predicted": {"predictions"}, "label": {"labels"}, None: set[str]()}[self.by])
 
     @property
-    def learns(self) -> frozenset[str]:
-        """Whole training traces."""
-        return frozenset({"traces"})
+    @override
+    def learns(self) -> frozenset[Statistic[TraceStore]]:
+        return frozenset({self._traces})
 
     @property
-    def promises(self) -> frozenset[str]:
-        """A set of buckets keeps them all."""
-        return ALL_PROMISES
+    def _traces(self) -> Traces:
+        return Traces(self.layers, self.memory)
 
-    @property
-    def trace_memory(self) -> int:
-        """The memory allowed, in bytes."""
-        return parse_bytes(self.memory)
-
-    def traced(self, layout: Layout) -> tuple[str, ...]:
-        """The chosen layers."""
-        if self.layers is None:
-            return tuple(layout)
-        if isinstance(self.layers, tuple):
-            chosen = tuple(name for name in layout if name in self.layers)
-            missing = [name for name in self.layers if name not in layout]
-        else:
-            chosen, missing = tuple(matching(layout, self.layers)), without_match(layout, self.layers)
-        if missing or not chosen:
-            raise LayerError(
-                f"{self.name}: layers={self.layers!r} names {missing[0] if missing else 'no layer'!r} "
-                f"of this coverage, which has {', '.join(layout)}"
-            )
-        return chosen
-
-    def calibrate(self, reference: Reference) -> Self:
-        """Learn from the training traces."""
-        assert reference.traces is not None
-        known = dict(zip(reference.names, reference.widths, strict=True))
-        names = self.traced(Layout(known))
-        traces = reference.traces.of_layers(names)
+    @override
+    def calibrate(self, calibration: Calibration) -> Self:
+        layout = calibration.layout()
+        names = self._traces.names(layout, self.name)
+        traces = calibration[self._traces].of_layers(names)
         if not len(traces):
             raise CalibrationError(f"{self.name}: calibration saw no input whose outputs are finite")
-        view = TraceView(traces, names, [known[n] for n in traces.names], self.by, self.min_variance)
-        return replace(self, fitted=self.fit(view))
+        view = TraceView(traces, names, [layout.widths[n] for n in traces.names], self.by, self.min_variance)
+        return replace(self, learnt=self.fit(view))
 
     @abstractmethod
     def fit(self, view: TraceView) -> Fit:
         """What the criterion derives from training traces."""
 
-    def portable(self) -> None:
+    def for_state_file(self) -> None:
         """Nothing: traces stay in the saved calibration."""
 
-    def init(self, layout: Layout) -> Buckets:
-        """No bucket covered."""
-        return Buckets(no_counts(layout), widths_of(layout), BucketSet.empty(layout.device))
+    @override
+    def kinds(self, batch: Activations) -> Int[Tensor, "batch 1 2"]:
+        # Adding zero makes -0.0 into +0.0, the same bucket.
+        buckets = (self.score(batch) / self.bucket).floor() + 0.0
+        keys = bucket_keys(buckets).masked_fill(~buckets.isfinite()[:, None], ABSENT)
+        return keys[:, None]
 
-    def observe(self, state: Buckets, batch: Activations, *, donate: bool = False) -> Buckets:
-        """Cover the buckets the inputs fall into; those without a place are left out and counted."""
-        buckets, counts = self._buckets(batch)
-        return Buckets(state.counts + counts, state.widths, state.covered.add(buckets, buckets.isfinite()))
+    @override
+    def weights(self, keys: Int[Tensor, "n 2"], column: int) -> Float[Tensor, "n"] | None:
+        if self._end is None:
+            return None
+        buckets = keys[:, 0].contiguous().view(torch.float64)
+        return ((buckets >= 0) & (buckets < self._end)).double()
 
-    def merge(self, a: Buckets, b: Buckets) -> Buckets:
-        """Buckets of either."""
-        return Buckets(a.counts + b.counts, a.widths, a.covered.union(b.covered))
+    @override
+    def reduce(self, sums: Float[Tensor, "*rows 1"]) -> Float[Tensor, "*rows"]:
+        return super().reduce(sums) / (self._end or 1)
 
-    def value(self, state: Buckets) -> Float[Tensor, ""]:
-        """Number of buckets, or the share of those up to ``upper``."""
-        return self._within(state.covered.numbers).sum().double() / (self._end or 1)
+    @override
+    def finite(self, batch: Activations) -> Bool[Tensor, "batch"]:
+        fit: Fit = self.require_learnt()
+        return batch.only(fit.view.names).finite
 
-    def gain(self, state: Buckets, batch: Activations) -> Float[Tensor, "batch"]:
-        """What each input's bucket would add."""
-        buckets, _ = self._buckets(batch)
-        fresh = buckets.isfinite() & ~state.covered.contains(buckets)
-        return (fresh & self._within(buckets)).double() / (self._end or 1)
+    @override
+    def older_forms(self, layout: Layout) -> tuple[State, ...]:
+        return (Buckets.empty(layout),)
 
-    def admit(
-        self, state: Buckets, batch: Activations, *, min_gain: float = 0.0
-    ) -> tuple[Bool[Tensor, "batch"], Buckets]:
-        """Take, in order, inputs whose bucket adds to the value and is new to the inputs before them as well.
-
-        A negative limit takes all that have a bucket, since none lowers the value. Inputs left out are counted.
-        """
-        buckets, counts = self._buckets(batch)
-        if min_gain < 0:
-            taken = buckets.isfinite()
-        else:
-            taken = state.covered.firsts(buckets, self._within(buckets) & (min_gain < 1 / (self._end or 1)))
-        counts[VALID] = taken.sum()
-        # Where looking is free, what is as it was stays the same object.
-        known = taken.device.type == "cpu" and not bool(taken.any())
-        covered = state.covered if known else state.covered.add(buckets, taken)
-        return taken, Buckets(state.counts + counts, state.widths, covered)
-
-    def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """Tell why each input is left out: ``NOT_FINITE`` or, without a bucket, ``NOT_PLACEABLE``; else ``VALID``."""
-        buckets, _ = self._buckets(batch)
-        unplaced = torch.where(buckets.isfinite(), VALID, NOT_PLACEABLE)
-        return unplaced.masked_fill(~batch.only(self._names(batch)).finite, NOT_FINITE)
+    @override
+    def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
+        return learnt, state.as_distinct() if isinstance(state, Buckets) else state
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
         """The surprise of each input; NaN for those left out."""
-        fit: Fit = self.require_fitted()
-        finite = batch.only(self._names(batch)).finite
+        fit: Fit = self.require_learnt()
+        finite = self.finite(batch)
         surprises = batch.shared(("surprise", id(fit)), lambda: fit.surprises(batch))
         return surprises.masked_fill(~(finite & surprises.isfinite()), torch.nan)
-
-    def _names(self, batch: Activations) -> tuple[str, ...]:
-        fit: Fit = self.require_fitted()
-        return fit.view.names
-
-    def _buckets(self, batch: Activations) -> tuple[Float[Tensor, "batch"], Int[Tensor, "3"]]:
-        """The bucket of each input, not finite for those without, and how many have one or why not."""
-        # Adding zero makes -0.0 into +0.0, the same bucket.
-        buckets = (self.score(batch) / self.bucket).floor() + 0.0
-        seen = batch.only(self._names(batch))
-        return buckets, exclude_placeless(seen.input_counts.clone(), (seen.finite & ~buckets.isfinite()).sum())
 
     @property
     def _end(self) -> int | None:
@@ -194,12 +139,6 @@ class SurpriseCriterion(Criterion[Buckets]):
             return None
         # 1e-9 of a bucket may be rounding: 0.3 / 0.1 is a little below 3, 2 / 0.1 is 20.
         return max(1, math.ceil(self.upper / self.bucket - 1e-9))
-
-    def _within(self, buckets: Tensor) -> Bool[Tensor, "_"]:
-        """Which buckets count in the value; those that are not finite do not."""
-        if self._end is None:
-            return buckets.isfinite()
-        return (buckets >= 0) & (buckets < self._end)
 
 
 class Fit(ABC):

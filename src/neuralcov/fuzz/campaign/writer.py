@@ -7,6 +7,8 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from neuralcov.core.errors import CampaignError
 from neuralcov.core.files import append_line, write_json
@@ -130,11 +132,15 @@ def _add_needed(
     content["needed"] = described(entry.steps, mutations)
     if entry.smaller:
         content["smaller file"] = save_input(folder.faults, f"{entry.fault.stem}-small", entry.input, input_format).name
-    write_json(story, content, indent=1)
+    _write_story(story, content)
 
 
 def write_story(folder: CampaignFolder, fault: Fault, mutations: Sequence[Mutation], input_format: InputFormat) -> None:
     """Write the picture of a fault, then its story: where the story is, the picture is."""
     picture = save_input(folder.faults, fault.stem, fault.input, input_format)
-    story = {"file": picture.name, **fault.to_json(mutations)}
-    write_json(folder.faults / f"{fault.stem}.json", story, indent=1)
+    _write_story(folder.faults / f"{fault.stem}.json", {"file": picture.name, **fault.to_json(mutations)})
+
+
+def _write_story(story: Path, content: dict[str, Any]) -> None:
+    # Stories can be written again from the log, which is what must last.
+    write_json(story, content, indent=1, durable=False)

@@ -29,12 +29,12 @@ def save_input(folder: Path, stem: str, stored: Tensor, input_format: InputForma
     """Write one stored input under the name ``stem``, in the form that fits it."""
     if isinstance(input_format, Tokens):
         path = folder / f"{stem}.txt"
-        write_text(path, input_format.text(stored) + "\n")
+        write_text(path, input_format.text(stored) + "\n", durable=False)
         return path
     pixels = as_bytes(stored, input_format)
     if pixels is None:
         path = folder / f"{stem}.npy"
-        with atomic_write(path) as file:
+        with atomic_write(path, durable=False) as file:
             np.save(file, stored.cpu().numpy(), allow_pickle=False)
         return path
     from PIL import Image
@@ -46,7 +46,7 @@ def save_input(folder: Path, stem: str, stored: Tensor, input_format: InputForma
 
 def save_image(image: Image.Image, path: Path) -> None:
     """Write an image as PNG."""
-    with atomic_write(path) as file:
+    with atomic_write(path, durable=False) as file:
         image.save(file, "PNG")
 
 
