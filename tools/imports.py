@@ -1,7 +1,7 @@
 """Draw which sub-package imports which into docs/architecture.md.
 
-    python tools/imports.py           # write it
-    python tools/imports.py --check   # exit with 1 if it is not up to date
+python tools/imports.py           # write it
+python tools/imports.py --check   # exit with 1 if it is not up to date
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ START, END = "<!-- imports: made by tools/imports.py -->", "<!-- imports: end --
 
 
 def imports() -> Counter[tuple[str, str]]:
-    """Count the imports of one sub-package's files from another, those inside functions included."""
+    """Count the imports of one sub-package's files from another: those inside functions too, those for types not."""
     found: Counter[tuple[str, str]] = Counter()
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).parts
@@ -32,7 +32,7 @@ def imports() -> Counter[tuple[str, str]]:
 
 def _imported(tree: ast.Module) -> Iterator[str]:
     """Iterate over the sub-packages that a file imports from, once for each module."""
-    for node in ast.walk(tree):
+    for node in _run(tree):
         if isinstance(node, ast.ImportFrom) and node.module is not None and not node.level:
             names = [node.module] if node.module != "neuralcov" else [f"neuralcov.{n.name}" for n in node.names]
         elif isinstance(node, ast.Import):
@@ -43,6 +43,14 @@ def _imported(tree: ast.Module) -> Iterator[str]:
             package, _, rest = name.partition(".")
             if package == "neuralcov" and rest:
                 yield rest.partition(".")[0]
+
+
+def _run(tree: ast.AST) -> Iterator[ast.AST]:
+    """Iterate over what is run: all but what stands below ``if TYPE_CHECKING``."""
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)):
+            yield node
+            yield from _run(node)
 
 
 def levels(edges: Counter[tuple[str, str]]) -> dict[str, int]:
