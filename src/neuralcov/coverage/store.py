@@ -73,7 +73,7 @@ class StoredCoverage:
 
     @property
     def chosen(self) -> list[str]:
-        """The modules to measure: those that were chosen, or all layers where the file does not tell."""
+        """Return the modules to measure: those that were chosen, or all layers where the file does not tell."""
         return list(self.layout if self.modules is None else self.modules)
 
 
@@ -272,7 +272,7 @@ class _Entry:
 
     @property
     def _outdated(self) -> bool:
-        """Whether it was measured under an earlier definition, whose form may be another."""
+        """Return whether it was measured under an earlier definition, whose form may be another."""
         return self.definition < self.criterion.definition
 
     def require_form(self, file: Container, layout: Layout) -> None:

@@ -109,27 +109,27 @@ class Fuzzer:
 
     @property
     def coverage(self) -> Coverage:
-        """The coverage that guides."""
+        """Return the coverage that guides."""
         return self._setup.coverage
 
     @property
     def settings(self) -> FuzzSettings:
-        """How to search."""
+        """Return how to search."""
         return self._setup.settings
 
     @property
     def input_format(self) -> InputFormat:
-        """How inputs are stored."""
+        """Return how inputs are stored."""
         return self._setup.input_format
 
     @property
     def mutations(self) -> Sequence[Mutation]:
-        """The ways to change inputs, which the steps of a fault's lineage refer to."""
+        """Return the ways to change inputs, which the steps of a fault's lineage refer to."""
         return self._setup.mutations
 
     @property
     def search(self) -> Search:
-        """The search as far as it has come; read from the folder if this fuzzer has not run yet."""
+        """Return the search as far as it has come; read from the folder if this fuzzer has not run yet."""
         return self._opened().search
 
     def run(

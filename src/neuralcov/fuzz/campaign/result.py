@@ -47,27 +47,27 @@ class Campaign:
 
     @property
     def iterations(self) -> int:
-        """Seeds that are done with."""
+        """Return the seeds that are done with."""
         return self.stats.iterations
 
     @property
     def outputs(self) -> int:
-        """Mutants that were kept."""
+        """Return the mutants that were kept."""
         return self.stats.kept
 
     @property
     def values(self) -> Mapping[str, float]:
-        """Coverage at the end, by criterion."""
+        """Return the coverage at the end, by criterion."""
         return self.stats.values
 
     @cached_property
     def inputs(self) -> Tensor:
-        """The kept mutants as they are stored: bytes for images that came as bytes."""
+        """Return the kept mutants as they are stored: bytes for images that came as bytes."""
         return self.state.corpus.inputs(slice(self.state.corpus.roots, None))
 
     @property
     def predictions(self) -> np.ndarray:
-        """The class the model gives each kept mutant, −1 where it gives none."""
+        """Return the class the model gives each kept mutant, −1 where it gives none."""
         return np.asarray(self.state.corpus.entries["prediction"][self.state.corpus.roots :])
 
     def groups(self) -> dict[tuple[str, ...], list[Fault]]:
