@@ -60,7 +60,7 @@ class CoverageData:
 
     @property
     def states(self) -> States:
-        """Return one state per criterion, to read at once: the next update may overwrite it. Or keep a :meth:`snapshot`."""
+        """Return one state per criterion, to read at once, before the next update; to keep them, take a :meth:`snapshot`."""
         return self._measurement.collection.states
 
     def fork(self) -> Self:
