@@ -60,7 +60,7 @@ class CoverageData:
 
     @property
     def states(self) -> States:
-        """Return one state per criterion, to read at once, before the next update; to keep them, take a :meth:`snapshot`."""
+        """Return one state per criterion, to read before the next update; take a :meth:`snapshot` to keep them."""
         return self._measurement.collection.states
 
     def fork(self) -> Self:
