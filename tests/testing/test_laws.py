@@ -8,7 +8,7 @@ import torch
 import neuralcov as nc
 from neuralcov.criteria.bitmap import BitmapState
 from neuralcov.testing import check_criterion
-from neuralcov.testing.cases import Case, random_batch
+from neuralcov.testing.cases import LawCase, random_batch
 from neuralcov.testing.keeping import law_donating_writes_to_nothing_else
 
 
@@ -141,4 +141,4 @@ def test_broken_criteria_are_caught(criterion, complaint):
 def test_an_empty_state_that_is_given_out_twice_is_caught():
     batch = random_batch(torch.Generator().manual_seed(0), [4, 3], 6, "smooth")
     with pytest.raises(AssertionError, match="changed what init gives"):
-        law_donating_writes_to_nothing_else(Case(KeepsItsStart(0.5), batch, batch, batch))
+        law_donating_writes_to_nothing_else(LawCase(KeepsItsStart(0.5), batch, batch, batch))

@@ -58,7 +58,7 @@ class State(Record, name="state"):
 
     @property
     def neurons(self) -> int:
-        """Total number of neurons, the N of the definitions."""
+        """Return the total number of neurons, the N of the definitions."""
         return sum(self.widths)
 
 
@@ -110,7 +110,7 @@ class Criterion(ABC, Generic[StateT]):
 
     @cached_property
     def name(self) -> str:
-        """Class, then the arguments that differ from their defaults, the first positional one always.
+        """Name the class, then the arguments that differ from their defaults, the first positional one always.
 
         Limits on resources are no part of it: criteria of one name measure the same.
         """
@@ -126,32 +126,32 @@ class Criterion(ABC, Generic[StateT]):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The hyper-parameters by name, as stored in files."""
+        """Return the hyper-parameters by name, as stored in files."""
         return {f.name: getattr(self, f.name) for f in parameters_of(type(self))}
 
     @property
     def needs(self) -> frozenset[str]:
-        """What a batch must carry besides activations: of ``labels``, ``predictions``, ``relevance``."""
+        """Return what a batch must carry besides activations: of ``labels``, ``predictions``, ``relevance``."""
         return frozenset()
 
     @property
     def learns(self) -> frozenset[Statistic[Any]]:
-        """The statistics that calibration must gather, for example ``frozenset({Ranges()})``."""
+        """Return the statistics that calibration must gather, for example ``frozenset({Ranges()})``."""
         return frozenset()
 
     @property
     @abstractmethod
     def promises(self) -> frozenset[str]:
-        """The laws this criterion obeys, of :data:`ALL_PROMISES`; each is tested."""
+        """Return the laws this criterion obeys, of :data:`ALL_PROMISES`; each is tested."""
 
     @property
     def exclusion_reason(self) -> str:
-        """Why inputs with finite outputs may be left out, for messages."""
+        """Return why inputs with finite outputs may be left out, for messages."""
         return "their classes did not occur in calibration or lie out of range"
 
     @property
     def fixed_size(self) -> bool:
-        """Whether states keep their shape and ``observe`` never waits for the device, so that it can be recorded."""
+        """Return whether states keep their shape and ``observe`` never waits, so that it can be recorded."""
         return False
 
     def calibrate(self, calibration: Calibration) -> Self:

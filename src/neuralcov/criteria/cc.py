@@ -47,7 +47,7 @@ class Radius:
 
     @property
     def square(self) -> float:
-        """The limit of squared distances."""
+        """Return the limit of squared distances."""
         return self.limit if self.squared else self.limit**2
 
     def holds(self, squares: Tensor) -> Tensor:

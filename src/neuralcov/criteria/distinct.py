@@ -40,7 +40,7 @@ class _Batch:
 
     @cached_property
     def valid(self) -> Bool[Tensor, "batch"]:
-        """Inputs that take part: finite, and with a kind in some column."""
+        """Return inputs that take part: finite, and with a kind in some column."""
         return self.finite & (self.present[:, 0] if self.columns is None else self.present.any(1))
 
     def entries(self, inputs: Bool[Tensor, "batch"]) -> Bool[Tensor, "entries"]:

@@ -42,12 +42,12 @@ class LayerMoments(Record, name="moments"):
 
     @property
     def width(self) -> int:
-        """Neurons of each layer."""
+        """Return the neurons of each layer."""
         return self.mean.shape[1]
 
     @property
     def covariance(self) -> Float[Tensor, "layers width width"]:
-        """Covariances, divided by the count; zero before the first input."""
+        """Return covariances, divided by the count; zero before the first input."""
         return self.scatter / self.count.clamp(min=1)[:, None, None]
 
     def absorb(self, stack: Stack, *, donate: bool = False) -> LayerMoments:

@@ -78,12 +78,12 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
 
     @property
     def width(self) -> int:
-        """Neurons of a trace."""
+        """Return the neurons of a trace."""
         return self.blocks[0].shape[1]
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type that holds every row: float64 if some are, else float32."""
+        """Return the type that holds every row: float64 if some are, else float32."""
         return _widest(block.dtype for block in self.blocks)
 
     def observe(self, batch: Activations) -> TraceStore:

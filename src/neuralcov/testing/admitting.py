@@ -10,10 +10,10 @@ import torch
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import VALID
 from neuralcov.core.criterion import Criterion, State
-from neuralcov.testing.cases import Case, copied, of_unknown_classes, same, unchanged, with_not_finite
+from neuralcov.testing.cases import LawCase, copied, of_unknown_classes, same, unchanged, with_not_finite
 
 
-def law_admitting_is_judging_and_observing(case: Case) -> None:
+def law_admitting_is_judging_and_observing(case: LawCase) -> None:
     """Check that inputs admitted in order are those that gain more than the limit on the state they meet.
 
     If nothing is admitted, nothing but the counts of excluded inputs changes.
@@ -53,7 +53,7 @@ def _admitted_by_definition(
     return admitted, state
 
 
-def law_exclusions_are_what_observe_excludes(case: Case) -> None:
+def law_exclusions_are_what_observe_excludes(case: LawCase) -> None:
     """Check that ``exclusions`` says of every input what ``observe`` counts it as."""
     criterion = case.criterion
     empty = criterion.init(case.suite.layout)

@@ -19,7 +19,7 @@ _FLAVOURS = ("smooth", "ties", "rectified", "scaled", "constant")
 
 
 @dataclass(frozen=True)
-class Case:
+class LawCase:
     """A calibrated criterion, a suite to observe and further inputs to judge."""
 
     criterion: Criterion[Any]
@@ -29,7 +29,7 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, criterion: Criterion[Any], *, padded: bool = True) -> Case:
+def cases(draw: st.DrawFn, criterion: Criterion[Any], *, padded: bool = True) -> LawCase:
     """Return cases for ``criterion``, calibrated on data of the same kind as the suite."""
     widths = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
     flavour = draw(st.sampled_from(_FLAVOURS))
@@ -39,7 +39,7 @@ def cases(draw: st.DrawFn, criterion: Criterion[Any], *, padded: bool = True) ->
     candidates = random_batch(generator, widths, draw(st.integers(1, 5)), flavour, spread=1.6)
     if padded and draw(st.booleans()):
         suite = _with_absent_steps(suite, generator)
-    return Case(calibrated(criterion, training), training, suite, candidates)
+    return LawCase(calibrated(criterion, training), training, suite, candidates)
 
 
 def calibrated(criterion: Criterion[Any], training: Activations) -> Criterion[Any]:

@@ -12,16 +12,16 @@ import torch
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import State
 from neuralcov.core.errors import CoverageWarning
-from neuralcov.testing.cases import Case, copied, equal_bits, same, unchanged, with_not_finite
+from neuralcov.testing.cases import LawCase, copied, equal_bits, same, unchanged, with_not_finite
 
 # A coverage comes after testing in the order of imports, and so is imported where it is needed.
 AnyCoverage = Any
-Action = Callable[[AnyCoverage, Case], None]
-Keeper = Callable[[AnyCoverage, Case], Callable[[], AnyCoverage]]
+Action = Callable[[AnyCoverage, LawCase], None]
+Keeper = Callable[[AnyCoverage, LawCase], Callable[[], AnyCoverage]]
 _PAIRS = 5
 
 
-def law_donating_writes_to_nothing_else(case: Case) -> None:
+def law_donating_writes_to_nothing_else(case: LawCase) -> None:
     """Check that a donated observation writes neither to the batch nor to another empty state."""
     criterion, batch = case.criterion, case.suite
     before = {name: outputs.clone() for name, outputs in batch.layers.items()}
@@ -34,7 +34,7 @@ def law_donating_writes_to_nothing_else(case: Case) -> None:
         assert equal_bits(batch.layers[name], outputs), f"a donated observation changed the batch ({name})"
 
 
-def law_kept_states_stay(case: Case) -> None:
+def law_kept_states_stay(case: LawCase) -> None:
     """Check that a kept state stays to the bit through every call that changes the coverage, and updates after it.
 
     The coverage itself goes on as if nobody had kept anything.
@@ -48,7 +48,7 @@ def law_kept_states_stay(case: Case) -> None:
             check_kept_state(case, keeping, action)
 
 
-def check_kept_state(case: Case, keeping: str, action: str) -> None:
+def check_kept_state(case: LawCase, keeping: str, action: str) -> None:
     """Check one way of keeping, by its name in ``KEEPERS``, against one call, by its name in ``ACTIONS``."""
     act, coverage, alone = ACTIONS[action], _measured(case), _measured(case)
     after_keeping = KEEPERS[keeping](coverage, case)
@@ -68,14 +68,14 @@ def check_kept_state(case: Case, keeping: str, action: str) -> None:
         same(torch.tensor(found), torch.tensor(expected_value), f"the value after {keeping} and {action}")
 
 
-def _measured(case: Case) -> AnyCoverage:
+def _measured(case: LawCase) -> AnyCoverage:
     coverage = _empty(case)
     coverage.update(activations=case.suite)
     coverage.update(activations=case.candidates)
     return coverage
 
 
-def _empty(case: Case) -> AnyCoverage:
+def _empty(case: LawCase) -> AnyCoverage:
     from neuralcov.coverage.coverage import Coverage
 
     # Without keys, so that inputs may be merged twice.
@@ -90,7 +90,7 @@ def _states(coverage: AnyCoverage) -> tuple[State, ...]:
 # Ways of keeping a state. Each returns how to get at a coverage that has what was kept.
 
 
-def _snapshot(coverage: AnyCoverage, case: Case) -> Callable[[], AnyCoverage]:
+def _snapshot(coverage: AnyCoverage, case: LawCase) -> Callable[[], AnyCoverage]:
     taken = coverage.snapshot()
 
     def restored() -> AnyCoverage:
@@ -101,31 +101,31 @@ def _snapshot(coverage: AnyCoverage, case: Case) -> Callable[[], AnyCoverage]:
     return restored
 
 
-def _restored(coverage: AnyCoverage, case: Case) -> Callable[[], AnyCoverage]:
+def _restored(coverage: AnyCoverage, case: LawCase) -> Callable[[], AnyCoverage]:
     restored = _snapshot(coverage, case)
     coverage.restore(coverage.snapshot())
     return restored
 
 
-def _copy(coverage: AnyCoverage, case: Case) -> Callable[[], AnyCoverage]:
+def _copy(coverage: AnyCoverage, case: LawCase) -> Callable[[], AnyCoverage]:
     twin = coverage + 0
     return lambda: twin
 
 
-def _merged_into_nothing(coverage: AnyCoverage, case: Case) -> Callable[[], AnyCoverage]:
+def _merged_into_nothing(coverage: AnyCoverage, case: LawCase) -> Callable[[], AnyCoverage]:
     other = _empty(case)
     other.merge(coverage)
     return lambda: other
 
 
-def _merged_into_another(coverage: AnyCoverage, case: Case) -> Callable[[], AnyCoverage]:
+def _merged_into_another(coverage: AnyCoverage, case: LawCase) -> Callable[[], AnyCoverage]:
     other = _empty(case)
     other.update(activations=_wild(case))
     other.merge(coverage)
     return lambda: other
 
 
-def _merged_in(coverage: AnyCoverage, case: Case) -> Callable[[], AnyCoverage]:
+def _merged_in(coverage: AnyCoverage, case: LawCase) -> Callable[[], AnyCoverage]:
     other = _empty(case)
     other.update(activations=_wild(case))
     coverage.merge(other)
@@ -145,60 +145,60 @@ KEEPERS: dict[str, Keeper] = {
 # Calls that change a coverage.
 
 
-def _update(coverage: AnyCoverage, case: Case) -> None:
+def _update(coverage: AnyCoverage, case: LawCase) -> None:
     coverage.update(activations=case.candidates)
 
 
-def _update_wildly(coverage: AnyCoverage, case: Case) -> None:
+def _update_wildly(coverage: AnyCoverage, case: LawCase) -> None:
     coverage.update(activations=_wild(case))
 
 
-def _update_with_nothing(coverage: AnyCoverage, case: Case) -> None:
+def _update_with_nothing(coverage: AnyCoverage, case: LawCase) -> None:
     coverage.update(activations=case.suite.take(slice(0, 0)))
 
 
-def _update_with_what_is_excluded(coverage: AnyCoverage, case: Case) -> None:
+def _update_with_what_is_excluded(coverage: AnyCoverage, case: LawCase) -> None:
     coverage.update(activations=with_not_finite(case.suite, every=1))
 
 
-def _admitting(batch: Callable[[Case], Activations], min_gain: float) -> Action:
-    def admit(coverage: AnyCoverage, case: Case) -> None:
+def _admitting(batch: Callable[[LawCase], Activations], min_gain: float) -> Action:
+    def admit(coverage: AnyCoverage, case: LawCase) -> None:
         coverage.admit(activations=batch(case), min_gain=min_gain)
 
     return admit
 
 
-def _commit(coverage: AnyCoverage, case: Case) -> None:
+def _commit(coverage: AnyCoverage, case: LawCase) -> None:
     coverage.propose(activations=_wild(case)).commit()
 
 
-def _commit_nothing(coverage: AnyCoverage, case: Case) -> None:
+def _commit_nothing(coverage: AnyCoverage, case: LawCase) -> None:
     coverage.propose(activations=_wild(case)).commit([])
 
 
-def _restore(coverage: AnyCoverage, case: Case) -> None:
+def _restore(coverage: AnyCoverage, case: LawCase) -> None:
     before = coverage.snapshot()
     coverage.update(activations=_wild(case))
     coverage.restore(before)
 
 
-def _reset(coverage: AnyCoverage, case: Case) -> None:
+def _reset(coverage: AnyCoverage, case: LawCase) -> None:
     coverage.reset()
 
 
-def _merge(coverage: AnyCoverage, case: Case) -> None:
+def _merge(coverage: AnyCoverage, case: LawCase) -> None:
     other = _empty(case)
     other.update(activations=_wild(case))
     coverage.merge(other)
 
 
-def _merge_nothing(coverage: AnyCoverage, case: Case) -> None:
+def _merge_nothing(coverage: AnyCoverage, case: LawCase) -> None:
     other = _empty(case)
     other.update(activations=case.suite.take(slice(0, 0)))
     coverage.merge(other)
 
 
-def _wild(case: Case) -> Activations:
+def _wild(case: LawCase) -> Activations:
     """Make inputs far out and the other way round, so that observing them changes nearly every state."""
     batch = case.candidates
     layers = {name: 3 * outputs.flip(1) + 1 for name, outputs in batch.layers.items()}

@@ -26,12 +26,12 @@ from neuralcov.core.criterion import (
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.records import flatten, unflatten
 from neuralcov.testing import admitting, keeping
-from neuralcov.testing.cases import Case, calibrated, cases, moved, with_not_finite
+from neuralcov.testing.cases import LawCase, calibrated, cases, moved, with_not_finite
 from neuralcov.testing.cases import copied as _copy
 from neuralcov.testing.cases import same as _same
 from neuralcov.testing.cases import unchanged as _unchanged
 
-Law = Callable[[Case], None]
+Law = Callable[[LawCase], None]
 
 
 def check_criterion(criterion: Criterion[Any], *, examples: int = 20, device: torch.device | str = "cpu") -> None:
@@ -68,13 +68,13 @@ def _try(law: Law, criterion: Criterion[Any], examples: int) -> None:
         suppress_health_check=list(HealthCheck),
     )
     @given(case=cases(criterion))
-    def attempt(case: Case) -> None:
+    def attempt(case: LawCase) -> None:
         law(case)
 
     attempt()
 
 
-def law_value_is_a_number(case: Case) -> None:
+def law_value_is_a_number(case: LawCase) -> None:
     """Check that the value is 0-d float64, starts at 0, and layers, where they have values, have one each."""
     criterion = case.criterion
     empty = criterion.init(case.suite.layout)
@@ -87,7 +87,7 @@ def law_value_is_a_number(case: Case) -> None:
     assert layers is None or layers.shape == (len(case.suite.layers),), "by_layer does not give one value per layer"
 
 
-def law_gain_is_the_change_of_value(case: Case) -> None:
+def law_gain_is_the_change_of_value(case: LawCase) -> None:
     """Check that ``gain`` of each input equals what observing it alone does, and changes nothing."""
     criterion = case.criterion
     state = criterion.observe(criterion.init(case.suite.layout), case.suite)
@@ -104,7 +104,7 @@ def law_gain_is_the_change_of_value(case: Case) -> None:
     _unchanged(state, kept, "observe changed the state it was given")
 
 
-def law_gain_on_nothing_observed(case: Case) -> None:
+def law_gain_on_nothing_observed(case: LawCase) -> None:
     """Check the same on the empty state."""
     criterion = case.criterion
     empty = criterion.init(case.suite.layout)
@@ -114,7 +114,7 @@ def law_gain_on_nothing_observed(case: Case) -> None:
         _same(gains[index], criterion.value(alone), f"gain of input {index} on nothing")
 
 
-def law_donating_changes_no_result(case: Case) -> None:
+def law_donating_changes_no_result(case: LawCase) -> None:
     """Check that a chain of donated observations ends where a pure one does, and a kept state survives it."""
     criterion = case.criterion
     parts = [case.suite.take(slice(i, i + 3)) for i in range(0, case.suite.size, 3)]
@@ -130,7 +130,7 @@ def law_donating_changes_no_result(case: Case) -> None:
     _same(criterion.value(donated), criterion.value(pure), "the value after donated observations")
 
 
-def law_empty_batch(case: Case) -> None:
+def law_empty_batch(case: LawCase) -> None:
     """Check that a batch of no input changes nothing and has no gains."""
     criterion = case.criterion
     nothing = case.suite.take(slice(0, 0))
@@ -140,7 +140,7 @@ def law_empty_batch(case: Case) -> None:
     assert criterion.gain(state, nothing).shape == (0,), "gain of an empty batch is not empty"
 
 
-def law_not_finite_inputs_are_left_out(case: Case) -> None:
+def law_not_finite_inputs_are_left_out(case: LawCase) -> None:
     """Check that inputs with NaN or infinite outputs change no value, have no gain, and are counted."""
     criterion = case.criterion
     broken = with_not_finite(case.suite, every=1)
@@ -152,7 +152,7 @@ def law_not_finite_inputs_are_left_out(case: Case) -> None:
     assert not criterion.gain(clean, broken).any(), "an input that is not finite has a gain"
 
 
-def law_merging_with_nothing(case: Case) -> None:
+def law_merging_with_nothing(case: LawCase) -> None:
     """Check that merging with the empty state changes nothing, on either side."""
     criterion = case.criterion
     empty = criterion.init(case.suite.layout)
@@ -161,7 +161,7 @@ def law_merging_with_nothing(case: Case) -> None:
         _same(criterion.value(merged), criterion.value(state), "the value after merging with nothing")
 
 
-def law_storing_changes_nothing(case: Case) -> None:
+def law_storing_changes_nothing(case: LawCase) -> None:
     """Check that a state, taken apart and rebuilt as files do it, has the same value and the same next gain."""
     criterion = case.criterion
     state = criterion.observe(criterion.init(case.suite.layout), case.suite)
@@ -172,19 +172,19 @@ def law_storing_changes_nothing(case: Case) -> None:
     _same(criterion.gain(again, case.candidates), criterion.gain(state, case.candidates), "the gain after storing")
 
 
-def law_names_rebuild_the_criterion(case: Case) -> None:
+def law_names_rebuild_the_criterion(case: LawCase) -> None:
     """Check that a criterion rebuilt from its stored parameters has the same name."""
     again = type(case.criterion)(**case.criterion.parameters)
     assert again.name == case.criterion.name, f"{case.criterion.name} is rebuilt as {again.name}"
 
 
-def law_float32_and_float64_agree(case: Case) -> None:
+def law_float32_and_float64_agree(case: LawCase) -> None:
     """Check that the same numbers in float64 give the same value."""
     double = moved(case.suite, "cpu", torch.float64)
     _same(_value(case.criterion, double), _value(case.criterion, case.suite), "the value from float64 outputs")
 
 
-def law_never_falls(case: Case) -> None:
+def law_never_falls(case: LawCase) -> None:
     """Check that no batch lowers the value."""
     if NEVER_FALLS not in case.criterion.promises:
         return
@@ -197,14 +197,14 @@ def law_never_falls(case: Case) -> None:
         value = after
 
 
-def law_order_free(case: Case) -> None:
+def law_order_free(case: LawCase) -> None:
     """Check that the inputs in another order give the same value."""
     if ORDER_FREE in case.criterion.promises:
         turned = case.suite.take(torch.arange(case.suite.size - 1, -1, -1))
         _same(_value(case.criterion, turned), _value(case.criterion, case.suite), "the value in reverse order")
 
 
-def law_split_free(case: Case) -> None:
+def law_split_free(case: LawCase) -> None:
     """Check that the same inputs in batches of 1 or 3 give the same value as all at once."""
     if SPLIT_FREE not in case.criterion.promises:
         return
@@ -216,7 +216,7 @@ def law_split_free(case: Case) -> None:
         _same(case.criterion.value(state), whole, f"the value in batches of {size}")
 
 
-def law_merge_exact(case: Case) -> None:
+def law_merge_exact(case: LawCase) -> None:
     """Check that two halves measured apart and merged give the value, and the gains, of the whole."""
     if MERGE_EXACT not in case.criterion.promises:
         return
@@ -235,7 +235,7 @@ def law_merge_exact(case: Case) -> None:
     _unchanged(right, kept[1], "merge changed its second state")
 
 
-def law_a_duplicate_adds_nothing(case: Case) -> None:
+def law_a_duplicate_adds_nothing(case: LawCase) -> None:
     """Check that inputs seen before have no gain and change no value."""
     if DUPLICATE_FREE not in case.criterion.promises:
         return
@@ -246,7 +246,7 @@ def law_a_duplicate_adds_nothing(case: Case) -> None:
     assert not criterion.gain(state, case.suite).any(), "an input seen before has a gain"
 
 
-def law_saved_coverage_goes_on(case: Case) -> None:
+def law_saved_coverage_goes_on(case: LawCase) -> None:
     """Check that a coverage saved to a file and loaded has the same value and the same next gain."""
     from neuralcov.coverage.coverage import Coverage
 
@@ -276,7 +276,7 @@ LAWS: tuple[Law, ...] = (
 )
 
 
-def _law_devices_agree(case: Case, device: torch.device | str) -> None:
+def _law_devices_agree(case: LawCase, device: torch.device | str) -> None:
     uncalibrated = type(case.criterion)(**case.criterion.parameters)
     criterion = calibrated(uncalibrated, moved(case.training, device))
     there = moved(case.suite, device)

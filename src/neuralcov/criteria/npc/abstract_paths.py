@@ -83,7 +83,7 @@ class AbstractPaths(Record, name="abstract-paths"):
 
     @cached_property
     def on_host(self) -> tuple[Bool[Tensor, "paths neurons"], list[int]]:
-        """All paths counted through, and where the training inputs of each end, for loops that the host runs."""
+        """Return all paths counted through, and where the training inputs of each end, for loops that the host runs."""
         return self.paths.flatten(0, 1).cpu(), self.sizes.flatten().cumsum(0).tolist()
 
     def place(self, classes: Int[Tensor, "batch"]) -> tuple[Int[Tensor, "batch"], Bool[Tensor, "batch"]]:
@@ -109,7 +109,7 @@ class AbstractPaths(Record, name="abstract-paths"):
     def nearest(
         self, bits: Bool[Tensor, "batch neurons"], index: Int[Tensor, "batch"], widths: tuple[int, ...]
     ) -> Int[Tensor, "batch"]:
-        """Return the abstract path of its class that each path is most like on average over layers; the first if equal.
+        """Return the abstract path of its class that each path is most like by the mean over layers, the first on ties.
 
         Counted through: path k of the class at ``index`` is ``index · clusters + k``.
         """
@@ -134,7 +134,7 @@ class Members(Record, name="path-members"):
 
     @cached_property
     def on_host(self) -> Int[Tensor, "rows"]:
-        """The numbers, where traces are looked up by them."""
+        """Return the numbers, where traces are looked up by them."""
         return self.numbers.cpu()
 
 

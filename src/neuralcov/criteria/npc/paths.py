@@ -116,12 +116,12 @@ class TrainingPaths(Record, name="paths", free=["finite"]):
 
     @property
     def alpha(self) -> float:
-        """The share of relevance a path must reach."""
+        """Return the share of relevance a path must reach."""
         return float(self.name.removeprefix("paths(").removesuffix(")"))
 
     @property
     def rows(self) -> PathRows:
-        """All inputs in one."""
+        """Return all inputs in one."""
         return _joined(self.parts)
 
     def finished(self) -> TrainingPaths:

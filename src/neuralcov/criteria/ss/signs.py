@@ -53,7 +53,7 @@ class SignPairs(Record, name="sign-pairs"):
 
     @property
     def width(self) -> int:
-        """Neurons of the first layer."""
+        """Return the neurons of the first layer."""
         return self.shown.shape[0]
 
     def count_shown(self) -> Int[Tensor, ""]:
@@ -83,7 +83,7 @@ class SignBatch:
 
     @property
     def words(self) -> Int[Tensor, "width 2"]:
-        """The words of the first layer's neurons."""
+        """Return the words of the first layer's neurons."""
         return neuron_words(self.layer, self.signs.shape[1], self.signs.device)
 
     def wanted(self, row: Tensor, neuron: Tensor) -> Int[Tensor, "some 2"]:

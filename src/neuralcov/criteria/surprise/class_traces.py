@@ -94,17 +94,17 @@ class ClassTraces:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type that holds every training trace."""
+        """Return the type that holds every training trace."""
         return self.traces.dtype
 
     @property
     def width(self) -> int:
-        """Neurons of a trace."""
+        """Return the neurons of a trace."""
         return self.traces.width if self._columns is None else len(self._columns)
 
     @cached_property
     def members(self) -> dict[int, Int[Tensor, "_"]]:
-        """Row numbers of each class, rising."""
+        """Return the row numbers of each class, rising."""
         order = self.classes.argsort(stable=True)
         present, counts = torch.unique_consecutive(self.classes[order], return_counts=True)
         parts = torch.split(order, counts.tolist())

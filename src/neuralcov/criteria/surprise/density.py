@@ -188,7 +188,7 @@ def added(terms: Float[Tensor, "*rows terms"]) -> Float[Tensor, "*rows"]:
 
 
 def log_sums(exponents: Float[Tensor, "terms"], point: Int[Tensor, "terms"], points: int) -> Float[Tensor, "points"]:
-    """Return logarithms of the sums of exponentials that belong to each point; NaN where all vanish."""
+    """Return the logarithms of the sums of exponentials that belong to each point; NaN where all vanish."""
     top = torch.full((points,), -math.inf, dtype=torch.float64, device=exponents.device)
     top.scatter_reduce_(0, point, exponents, "amax")
     shares = (exponents - top[point]).exp_()

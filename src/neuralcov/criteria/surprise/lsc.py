@@ -149,7 +149,7 @@ class DensityScorer(Scorer):
         return surprises
 
     def _measured(self, asked: list[_Asked], pairs: Int[Tensor, "pairs"]) -> Float[Tensor, "points"]:
-        """Return logarithms of sums of kernels over some pairs, of a trace and a training trace of its class.
+        """Return the logarithms of sums of kernels over some pairs, of a trace and a training trace of its class.
 
         Pairs are counted through class by class, within a class trace by trace.
         """

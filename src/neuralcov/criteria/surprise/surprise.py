@@ -135,7 +135,7 @@ class SurpriseCriterion(DistinctCriterion, base=True):
 
     @property
     def _end(self) -> int | None:
-        """The first bucket that does not count any more, which is how many do; ``None`` if all do."""
+        """Return the first bucket that does not count any more, which is how many do; ``None`` if all do."""
         if self.upper is None:
             return None
         # 1e-9 of a bucket may be rounding: 0.3 / 0.1 is a little below 3, 2 / 0.1 is 20.
