@@ -1,4 +1,12 @@
-"""LVC, layer volume coverage: the volume a suite spans in every layer, in units of the training data."""
+"""LVC, layer volume coverage: the volume a suite spans in every layer, in units of the training data.
+
+Inputs are whitened by the training covariance as they come (``whitened.py``). Ordinary ones are added to moments, one
+set per fold; long ones are kept apart as rows (``room.py``), because a float64 covariance that held them would lose
+what the others span. The value is the log-determinant of both together (``volume.py`` has the formula and why no
+digits are lost), corrected by leaving each fold out in turn (``suites.py``). One more input changes a covariance by a
+matrix of rank one, whose effect on a determinant is known in closed form: so one factorisation per layer and state
+judges any number of inputs.
+"""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class NLC(Criterion[NLCState]):
             inputs in batches of 8 gave 1.749 or 0.920 by order, 0.679 at once. ``"all"``: every batch is
             taken and the value is that of all inputs seen.
         classes: number of classes C; then every class has its own Σ and the layer's value is their mean
-            over all C. Needs labels; inputs labelled outside 0 … C−1 are left out and counted.
+            over all C. Needs labels; inputs labelled outside 0 … C−1 are excluded and counted.
         memory: what the covariances of all classes may take, such as ``"16GiB"``.
 
     Example:

@@ -48,7 +48,7 @@ class NPC(BitmapCriterion):
               \text{NPC} = \frac{\text{covered (class, cluster, bucket)}}{C\cdot\text{clusters}\cdot\text{buckets}}
 
     with p the input's path, P every abstract path of its predicted class in turn and C the classes among the
-    training labels. All of it is decided in float64. Inputs whose class has no abstract path are left out and
+    training labels. All of it is decided in float64. Inputs whose class has no abstract path are excluded and
     counted. A class with fewer distinct paths than ``clusters`` has fewer clusters; the divisor stays.
 
     Args:

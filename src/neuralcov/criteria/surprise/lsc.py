@@ -34,7 +34,7 @@ class LSC(SurpriseCriterion):
 
     with K_h the Gaussian kernel and t the n training traces of x's class. Right to 1e-9 of itself however far apart the
     traces lie: sums are taken of logarithms, and where the distances of a matrix product might be too coarse, those of
-    the traces that carry the sum are float64 differences. A surprise beyond float64 leaves its input out.
+    the traces that carry the sum are float64 differences. An input whose surprise is beyond float64 is excluded.
 
     Args:
         bucket: width of a bucket.

@@ -28,7 +28,7 @@ class MDSC(SurpriseCriterion):
     with μ_c and Σ_c (divided by n) of the training traces of x's class and d their neurons. A class with fewer
     traces than neurons is solved in the dual, n × n instead of d × d; there most directions of x lie outside the
     class's span and the value scales with ridge^−½. All in float64. In a class whose traces are all equal,
-    the surprise is 0 at that trace and inputs elsewhere are left out.
+    the surprise is 0 at that trace and inputs elsewhere are excluded.
 
     Args:
         bucket: width of a bucket.

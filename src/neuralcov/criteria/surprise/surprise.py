@@ -93,7 +93,7 @@ class SurpriseCriterion(DistinctCriterion, base=True):
 
     @override
     def for_state_file(self) -> None:
-        """Nothing: traces stay in the saved calibration."""
+        """Return nothing: traces stay in the saved calibration."""
 
     @override
     def kinds(self, batch: Activations) -> Int[Tensor, "batch 1 2"]:
@@ -154,7 +154,7 @@ class Scorer(ABC):
 
     def classes_and_traces(self, batch: Activations) -> tuple[Int[Tensor, "batch"], Float[Tensor, "batch width"]]:
         """Return the class of each input, on the CPU, and its trace."""
-        # What is not finite is left out in the end, and must not spoil the search for others until then.
+        # What is not finite is excluded in the end, and must not spoil the search for others until then.
         return self.view.conditions(batch), self.view.of_batch(batch).nan_to_num(0, 0, 0)
 
     def by_class(self, batch: Activations) -> Iterator[tuple[int, Int[Tensor, "some"], Float[Tensor, "some width"]]]:
