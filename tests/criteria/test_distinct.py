@@ -104,13 +104,14 @@ def test_room_behind_the_kinds_is_not_stored():
 @given(st.lists(st.tuples(*[st.integers(-(1 << 63), ABSENT - 1)] * 4), min_size=1, max_size=6))
 def test_members_are_kinds_again(rows):
     kinds = torch.tensor(rows).view(-1, 2, 2)
-    members, columns, present = as_members(kinds)
-    assert torch.equal(present, (kinds != ABSENT).any(2))
-    assert columns.tolist() == [0, 1] * len(rows)
-    for column in (0, 1):
-        there = present[:, column]
-        assert torch.equal(as_kinds(members[column::2], column)[there], kinds[there, column])
-    assert torch.equal(as_members(kinds[:, :1])[0], members[::2])
+    for hashed in (False, True):
+        members, columns, present = as_members(kinds, hashed=hashed)
+        assert present.all()
+        assert columns.tolist() == [0, 1] * len(rows)
+        for column in (0, 1):
+            assert torch.equal(as_kinds(members[column::2], column, hashed=hashed), kinds[:, column])
+        alone, _, _ = as_members(kinds[:, :1], hashed=hashed)
+        assert torch.equal(as_kinds(alone, None, hashed=hashed), kinds[:, 0])
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,8 @@ from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of
 from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.kind_set import ABSENT, KindSet, as_kinds, as_members, looking_is_free
+
+_NO_KEYS = torch.zeros(0, 2, dtype=torch.int64)
 
 __all__ = ["ABSENT", "DistinctCriterion", "DistinctState"]
 
@@ -60,6 +63,9 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     :meth:`kinds` gives, for each input, a kind in each of k columns, and each column keeps a set of its own. Kinds may
     have :meth:`weights`, and columns may be brought together in another way than by their sum: :meth:`reduce`.
     """
+
+    hashed: ClassVar[bool] = False
+    """Whether the first words of keys alone tell kinds apart, as hashes do; then they need not be mixed."""
 
     @property
     @override
@@ -111,14 +117,17 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
 
     @override
     def value(self, state: DistinctState) -> Float[Tensor, ""]:
-        seen, present = state.seen, state.seen.present()
+        seen = state.seen
+        if seen.columns is None and self._counts_kinds:
+            return self.reduce(seen.count().double()[None])
+        present = seen.present()
         sums = torch.zeros(state.columns, dtype=torch.float64, device=present.device)
-        if type(self).weights is DistinctCriterion.weights:
-            columns = torch.zeros_like(seen.counts) if seen.columns is None else seen.columns
-            return self.reduce(sums.index_add_(0, columns, present.double()))
+        if seen.columns is not None and self._counts_kinds:
+            return self.reduce(sums.index_add_(0, seen.columns, present.double()))
         for column in range(state.columns):
             mine = present if seen.columns is None else present & (seen.columns == column)
-            weights = self.weights(as_kinds(seen.keys, column), column)
+            own = as_kinds(seen.keys, None if seen.columns is None else column, hashed=self.hashed)
+            weights = self.weights(own, column)
             sums[column] = mine.sum() if weights is None else torch.where(mine, weights, 0).sum()
         return self.reduce(sums)
 
@@ -126,6 +135,8 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     def gain(self, state: DistinctState, batch: Activations) -> Float[Tensor, "batch"]:
         shown = self._shown(batch)
         fresh = ~state.seen.contains(shown.members) & shown.entries(shown.valid)
+        if self._counts_kinds:
+            return self.reduce(shown.by_input(fresh).double())
         return self.reduce(torch.where(shown.by_input(fresh), self._weights(shown), 0))
 
     @override
@@ -140,8 +151,8 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         shown = self._shown(batch)
         if min_gain < 0 or (min_gain > 0 and shown.columns is not None):
             return super().admit(state, batch, min_gain=min_gain)
-        weights = self._weights(shown)
-        enough = self.reduce(torch.diag_embed(weights)) > min_gain
+        # What each kind alone amounts to.
+        enough = self.reduce(torch.diag_embed(self._weights(shown))) > min_gain
         first = state.seen.firsts(shown.members, enough.view(-1) & shown.entries(shown.valid))
         admitted = shown.by_input(first).any(1)
         counts = count_admitted(state.counts, admitted, self.exclusions(batch))
@@ -155,12 +166,19 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         shown = self._shown(batch)
         return torch.where(shown.valid, VALID, torch.where(shown.finite, NOT_PLACEABLE, NOT_FINITE))
 
+    @property
+    def _counts_kinds(self) -> bool:
+        """Whether every kind counts 1."""
+        if type(self).weights is DistinctCriterion.weights:
+            return True
+        return type(self).columns is DistinctCriterion.columns and self.weights(_NO_KEYS, 0) is None
+
     def _shown(self, batch: Activations) -> _Batch:
         """Find a batch's kinds once: what is judged is often taken in as well."""
 
         def compute() -> tuple[object, _Batch]:
             kinds, finite = self.kinds(batch), self.finite(batch)
-            members, columns, present = as_members(kinds)
+            members, columns, present = as_members(kinds, hashed=self.hashed)
             # The criterion is kept with the result, so that its id stays its own.
             return self, _Batch(kinds, members, columns, present, finite)
 

@@ -1,8 +1,8 @@
 """A growing set of kinds, known by 128-bit keys, with how often each was shown.
 
-Keys stand sorted by their first word. :func:`as_members` makes first words as good as random, whatever keys a criterion
-gives, and reversibly: among a million kinds three share one with a probability below 10⁻²⁰. So a kind is found by
-looking where its first word belongs, there and one further.
+Keys stand sorted by their first word. :func:`as_members` makes first words as good as random, unless the criterion says
+that they are, and reversibly: among a million kinds three share one with a probability below 10⁻²⁰. So a kind is found
+by looking where its first word belongs, there and one further.
 
 How many kinds a batch adds is known on the device first. Room for all of them is made at once, filled with ``ABSENT``,
 and what was not needed is cut off when the count has arrived, at the next batch or a later one: nothing waits for it.
@@ -54,11 +54,16 @@ class KindSet(Record, name="distinct-kinds"):
         """Return which entries are kinds; the others are room."""
         return (self.keys != ABSENT).any(1)
 
+    def count(self) -> Int[Tensor, ""]:
+        """Return how many kinds there are."""
+        # Room lies behind the kinds: where looking is free, the last entry tells whether there is any.
+        if looking_is_free(self.keys.device) and (not len(self.keys) or self.keys[-1].tolist() != [ABSENT, ABSENT]):
+            return torch.tensor(len(self.keys))
+        return self.present().sum()
+
     def contains(self, keys: Int[Tensor, "some 2"]) -> Bool[Tensor, "some"]:
-        """Return which members are in the set; an absent one is not."""
-        if not len(self.keys):
-            return torch.zeros(len(keys), dtype=torch.bool, device=keys.device)
-        return self._find(keys)[1] & _present(keys)
+        """Return which members are in the set; anything for absent ones."""
+        return self._find(keys)[1]
 
     def firsts(self, keys: Int[Tensor, "some 2"], valid: Bool[Tensor, "some"]) -> Bool[Tensor, "some"]:
         """Return which valid members are in neither the set nor the batch before them."""
@@ -122,38 +127,48 @@ class KindSet(Record, name="distinct-kinds"):
         at = torch.searchsorted(words, keys[:, 0].contiguous())
         near = at.clamp(max=last)
         alike = words[near] == keys[:, 0]
-        if looking_is_free(keys.device) and not bool(alike.any()):
+        free = looking_is_free(keys.device)
+        if free and not bool(alike.any()):
             return at, alike
-        here = alike & (self.keys[near, 1] == keys[:, 1])
+        here = alike & (self.keys[:, 1][near] == keys[:, 1])
+        if free and torch.equal(here, alike):
+            return at, here
         behind = (self.keys[(at + 1).clamp(max=last)] == keys).all(1) & ~here
         return at + behind, here | behind
 
 
 def as_members(
-    kinds: Int[Tensor, "batch columns 2"],
+    kinds: Int[Tensor, "batch columns 2"], *, hashed: bool = False
 ) -> tuple[Int[Tensor, "entries 2"], Int[Tensor, "entries"] | None, Bool[Tensor, "batch columns"]]:
-    """Return keys as a set keeps them, an entry per input and column; the columns, if several; which are present."""
+    """Return keys as a set keeps them, an entry per input and column; the columns, if several; which are present.
+
+    Args:
+        kinds: the keys as a criterion gives them.
+        hashed: whether first words alone tell kinds apart, so that they need not be mixed with the second ones.
+    """
     size, columns = kinds.shape[:2]
-    numbers = torch.arange(columns, device=kinds.device) if columns > 1 else None
-    keys = kinds.clone()
-    keys[..., 0] += _salt(kinds[..., 1], 0 if numbers is None else numbers)
     absent = (kinds == ABSENT).all(2)
+    if hashed and columns == 1:
+        return kinds.reshape(-1, 2), None, ~absent
+    numbers = torch.arange(columns, device=kinds.device)
+    keys = kinds.clone()
+    keys[..., 0] += _salt(kinds[..., 1], numbers, hashed)
     keys.masked_fill_(absent[:, :, None], ABSENT)
-    return keys.view(-1, 2), None if numbers is None else numbers.repeat(size), ~absent
+    return keys.view(-1, 2), numbers.repeat(size) if columns > 1 else None, ~absent
 
 
-def as_kinds(keys: Int[Tensor, "entries 2"], column: int) -> Int[Tensor, "entries 2"]:
-    """Undo :func:`as_members` for the members of one column."""
-    return torch.stack([keys[:, 0] - _salt(keys[:, 1], column), keys[:, 1]], dim=1)
+def as_kinds(keys: Int[Tensor, "entries 2"], column: int | None, *, hashed: bool = False) -> Int[Tensor, "entries 2"]:
+    """Undo :func:`as_members` for the members of one column; ``None`` is the only one."""
+    if hashed and column is None:
+        return keys
+    number = torch.full((1,), column or 0, device=keys.device)
+    return torch.stack([keys[:, 0] - _salt(keys[:, 1], number, hashed), keys[:, 1]], dim=1)
 
 
-def _salt(second: Tensor, columns: Tensor | int) -> Tensor:
-    """Return what is added to the first words of a column's keys."""
-    if isinstance(columns, int):
-        # As a sum of int64 wraps around.
-        step = ((columns + 1) * GOLDEN_RATIO + (1 << 63)) % (1 << 64) - (1 << 63)
-        return splitmix64(second + step)
-    return splitmix64(second + (columns + 1) * GOLDEN_RATIO)
+def _salt(second: Tensor, columns: Tensor, hashed: bool) -> Tensor:
+    """Return what is added to the first words of columns' keys."""
+    words = (columns + 1) * GOLDEN_RATIO
+    return splitmix64(words if hashed else second + words)
 
 
 def _woven(ours: KindSet, keys: Tensor, shown: Tensor, columns: Tensor | None, at: Tensor, fresh: Tensor) -> KindSet:

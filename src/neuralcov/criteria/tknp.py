@@ -44,6 +44,8 @@ class TKNP(DistinctCriterion):
 
     k: int = 10
 
+    hashed = True
+
     def __post_init__(self) -> None:
         checks.whole_number(self, "k", at_least=1)
 

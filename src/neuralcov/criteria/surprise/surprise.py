@@ -46,6 +46,9 @@ class SurpriseCriterion(DistinctCriterion, base=True):
             twice their size.
     """
 
+    # Every bucket has a first word of its own.
+    hashed = True
+
     bucket: float = 10
     by: str | None = field(default="predicted", kw_only=True)
     layers: str | tuple[str, ...] | None = field(default=None, kw_only=True)
