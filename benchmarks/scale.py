@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import neuralcov as nc
-from neuralcov.criteria.surprise.class_traces import TraceView
+from neuralcov.criteria.surprise.class_traces import ClassTraces
 from neuralcov.statistics.traces import TraceStore
 
 _HIDDEN = 64
@@ -48,7 +48,7 @@ def scale(
         "seconds to fill": time.perf_counter() - start,
         "criteria": {},
     }
-    view = TraceView(store, ["trace"], [width], "predicted", 1e-5)
+    view = ClassTraces(store, ["trace"], [width], "predicted", 1e-5)
     batches = []
     for first in range(0, tests, _TESTS_AT_ONCE):
         questions, asked = maker(min(_TESTS_AT_ONCE, tests - first))
@@ -71,13 +71,13 @@ def _resident(blocks: tuple[Tensor, ...], budget: int) -> int:
     return total
 
 
-def _timed(criterion: Any, view: TraceView, batches: list[Any], device: torch.device) -> dict[str, Any]:
+def _timed(criterion: Any, view: ClassTraces, batches: list[Any], device: torch.device) -> dict[str, Any]:
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     start = time.perf_counter()
-    fit = criterion.fit(view)
+    scorer = criterion.scorer(view)
     fitted = time.perf_counter()
-    scores = torch.cat([fit.surprises(batch) for batch in batches])
+    scores = torch.cat([scorer.surprises(batch) for batch in batches])
     total = float(scores.nansum())
     end = time.perf_counter()
     peak = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None

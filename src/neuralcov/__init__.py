@@ -5,7 +5,7 @@ from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning, NeuralcovError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP
-from neuralcov.fuzz import Fuzzer
+from neuralcov.fuzz import Fuzzer, FuzzSettings
 
 __version__ = "0.1.0"
 
@@ -28,6 +28,7 @@ __all__ = [
     "Coverage",
     "CoverageWarning",
     "Criterion",
+    "FuzzSettings",
     "Fuzzer",
     "NeuralcovError",
     "__version__",

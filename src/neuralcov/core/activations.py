@@ -19,7 +19,7 @@ _LARGEST = 1e140
 
 
 def statistics_device(device: torch.device) -> torch.device:
-    """Where statistics of outputs on ``device`` live: there, or on the CPU if it has no float64."""
+    """Return where statistics of outputs on ``device`` live: there, or on the CPU if it has no float64."""
     return torch.device("cpu") if device.type == "mps" else device
 
 
@@ -111,17 +111,17 @@ class Activations:
 
     @property
     def size(self) -> int:
-        """Number of inputs."""
+        """Return the number of inputs."""
         return next(iter(self.layers.values())).shape[0]
 
     @property
     def device(self) -> torch.device:
-        """Where statistics of this batch live: with the first layer, since a model may be spread out."""
+        """Return where statistics of this batch live: with the first layer, since a model may be spread out."""
         return statistics_device(next(iter(self.layers.values())).device)
 
     @property
     def layout(self) -> Layout:
-        """The layers of this batch."""
+        """Return the layers of this batch."""
         return Layout({name: outputs.shape[1] for name, outputs in self.layers.items()}, self.device)
 
     def shared(self, key: Hashable, compute: Callable[[], T]) -> T:
@@ -132,17 +132,17 @@ class Activations:
 
     @property
     def stacks(self) -> tuple[Stack, ...]:
-        """Layers of one width stacked, in the order of ``layout.groups``."""
+        """Return layers of one width stacked, in the order of ``layout.groups``."""
         return self._stacked[0]
 
     @property
     def finite(self) -> Bool[Tensor, "batch"]:
-        """Whether every output of an input is a finite number; others take part in nothing."""
+        """Return whether every output of an input is a finite number; others take part in nothing."""
         return self._stacked[1]
 
     @property
     def input_counts(self) -> Int[Tensor, "3"]:
-        """Inputs that are finite, inputs that are not, and 0, as :mod:`neuralcov.core.counts` keeps them."""
+        """Return inputs that are finite, inputs that are not, and 0, as :mod:`neuralcov.core.counts` keeps them."""
 
         def count() -> Tensor:
             if self.device.type == "cpu":
@@ -155,7 +155,7 @@ class Activations:
 
     @property
     def content_keys(self) -> Int[Tensor, "batch 2"]:
-        """128-bit keys of the inputs by their bytes, or by their activations where these are all there is.
+        """Return 128-bit keys of the inputs by their bytes, or by their activations where these are all there is.
 
         Activations count as float32 numbers, so that the same numbers in float64 have the same key.
         """
@@ -197,7 +197,7 @@ class Activations:
         )
 
     def take(self, rows: slice | Tensor) -> Activations:
-        """The same activations for some of the inputs, by slice, mask or index."""
+        """Return the same activations for some of the inputs, by slice, mask or index."""
 
         def pick(tensor: Tensor) -> Tensor:
             return tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)]
@@ -218,7 +218,7 @@ class Activations:
         return part
 
     def only(self, names: Collection[str]) -> Activations:
-        """The same inputs seen through some of the layers."""
+        """Return the same inputs seen through some of the layers."""
 
         def restrict() -> Activations:
             layers = {name: outputs for name, outputs in self.layers.items() if name in names}
@@ -263,7 +263,7 @@ def activation_keys(layers: Sequence[Float[Tensor, "batch _"]]) -> Int[Tensor, "
 
 
 def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> Tensor:
-    """Which inputs are finite everywhere they are present.
+    """Return which inputs are finite everywhere they are present.
 
     NaN and infinity pass through to a row's extremes, so that looking at these is enough. A float64 so large that
     statistics of it would be infinite counts as infinite itself.

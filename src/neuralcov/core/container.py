@@ -71,7 +71,7 @@ class StoredTensor:
 
     @property
     def fits(self) -> bool:
-        """Whether there are as many bytes as dtype and shape need."""
+        """Return whether there are as many bytes as dtype and shape need."""
         return self.end - self.start == _size(self.dtype, self.shape)
 
 

@@ -58,7 +58,7 @@ class State(Record, name="state"):
 
     @property
     def neurons(self) -> int:
-        """Total number of neurons, the N of the definitions."""
+        """Return the total number of neurons, the N of the definitions."""
         return sum(self.widths)
 
 
@@ -81,7 +81,7 @@ def is_resource(parameter: dataclasses.Field[Any]) -> bool:
 
 
 def widths_of(layout: Layout) -> tuple[int, ...]:
-    """Neurons of each layer, as states keep them."""
+    """Return the number of neurons of each layer, as states keep it."""
     return tuple(layout.widths.values())
 
 
@@ -110,7 +110,7 @@ class Criterion(ABC, Generic[StateT]):
 
     @cached_property
     def name(self) -> str:
-        """Class, then the arguments that differ from their defaults, the first positional one always.
+        """Name the class, then the arguments that differ from their defaults, the first positional one always.
 
         Limits on resources are no part of it: criteria of one name measure the same.
         """
@@ -126,32 +126,32 @@ class Criterion(ABC, Generic[StateT]):
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """The hyper-parameters by name, as stored in files."""
+        """Return the hyper-parameters by name, as stored in files."""
         return {f.name: getattr(self, f.name) for f in parameters_of(type(self))}
 
     @property
     def needs(self) -> frozenset[str]:
-        """What a batch must carry besides activations: of ``labels``, ``predictions``, ``relevance``."""
+        """Return what a batch must carry besides activations: of ``labels``, ``predictions``, ``relevance``."""
         return frozenset()
 
     @property
     def learns(self) -> frozenset[Statistic[Any]]:
-        """The statistics that calibration must gather, for example ``frozenset({Ranges()})``."""
+        """Return the statistics that calibration must gather, for example ``frozenset({Ranges()})``."""
         return frozenset()
 
     @property
     @abstractmethod
     def promises(self) -> frozenset[str]:
-        """The laws this criterion obeys, of :data:`ALL_PROMISES`; each is tested."""
+        """Return the laws this criterion obeys, of :data:`ALL_PROMISES`; each is tested."""
 
     @property
     def exclusion_reason(self) -> str:
-        """Why inputs with finite outputs may be left out, for messages."""
+        """Return why inputs with finite outputs may be left out, for messages."""
         return "their classes did not occur in calibration or lie out of range"
 
     @property
     def fixed_size(self) -> bool:
-        """Whether states keep their shape and ``observe`` never waits for the device, so that it can be recorded."""
+        """Return whether states keep their shape and ``observe`` never waits, so that it can be recorded."""
         return False
 
     def calibrate(self, calibration: Calibration) -> Self:
@@ -163,11 +163,11 @@ class Criterion(ABC, Generic[StateT]):
 
     @abstractmethod
     def init(self, layout: Layout) -> StateT:
-        """The state that has seen nothing."""
+        """Return the state that has seen nothing."""
 
     @abstractmethod
     def observe(self, state: StateT, batch: Activations, *, donate: bool = False) -> StateT:
-        """The state after ``batch``.
+        """Return the state after ``batch``.
 
         Pure: ``state`` stays valid, and no later donated ``observe`` of the result writes to it, nor one of
         ``state`` to the result. With ``donate=True`` the caller gives ``state`` up, and its tensors may be
@@ -176,18 +176,18 @@ class Criterion(ABC, Generic[StateT]):
 
     @abstractmethod
     def merge(self, a: StateT, b: StateT) -> StateT:
-        """The state of two suites together; it may share tensors with both, which stay valid."""
+        """Return the state of two suites together; it may share tensors with both, which stay valid."""
 
     @abstractmethod
     def value(self, state: StateT) -> Float[Tensor, ""]:
-        """The coverage, 0-d float64 on the state's device."""
+        """Return the coverage, 0-d float64 on the state's device."""
 
     def by_layer(self, state: StateT) -> Float[Tensor, "layers"] | None:
-        """The value of each layer, or ``None`` where a layer has no value of its own."""
+        """Return the value of each layer, or ``None`` where a layer has no value of its own."""
         return None
 
     def gain(self, state: StateT, batch: Activations) -> Float[Tensor, "batch"]:
-        """How far each input alone would move the value. This default does just that, one by one."""
+        """Return how far each input alone would move the value. This default does just that, one by one."""
         before = self.value(state)
         alone = [self.value(self.observe(state, batch.take(slice(i, i + 1)))) for i in range(batch.size)]
         return torch.stack(alone) - before if alone else before.new_zeros(0)
@@ -216,7 +216,7 @@ class Criterion(ABC, Generic[StateT]):
         return admitted, with_excluded(state, exclusions)
 
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """For each input ``VALID``, or why ``observe`` excludes it: ``NOT_FINITE`` or ``NOT_PLACEABLE``.
+        """Return, for each input, ``VALID`` or why ``observe`` excludes it: ``NOT_FINITE`` or ``NOT_PLACEABLE``.
 
         This default sees what ``observe`` counts, and looks at both halves of a batch that it partly excludes.
         """
@@ -230,15 +230,15 @@ class Criterion(ABC, Generic[StateT]):
         return torch.cat([self.exclusions(batch.take(part)) for part in (slice(0, middle), slice(middle, batch.size))])
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"] | None:
-        """The surprise of each input, where the criterion has one."""
+        """Return the surprise of each input, where the criterion has one."""
         return None
 
     def details(self, state: StateT) -> Mapping[str, float]:
-        """Figures to show beside the value, such as its standard error. May wait for the device."""
+        """Return figures to show beside the value, such as its standard error. May wait for the device."""
         return {}
 
     def notes(self, state: StateT) -> tuple[str, ...]:
-        """Sentences a person should read beside the value. May wait for the device."""
+        """Return sentences a person should read beside the value. May wait for the device."""
         return ()
 
     def undefined(self, state: StateT) -> str:
@@ -246,7 +246,7 @@ class Criterion(ABC, Generic[StateT]):
         return "the state holds numbers that are not finite"
 
     def for_state_file(self) -> Any:
-        """The part of ``learnt`` that state files hold, so that a loaded file goes on by itself."""
+        """Return the part of ``learnt`` that state files hold, so that a loaded file goes on by itself."""
         return self.learnt
 
     def template(self, layout: Layout) -> StateT:
@@ -271,7 +271,7 @@ class Criterion(ABC, Generic[StateT]):
         return learnt, state
 
     def require_learnt(self) -> Any:
-        """What calibration learnt, or the error that says it is missing."""
+        """Return what calibration learnt, or the error that says it is missing."""
         if self.learnt is None:
             raise CalibrationError(
                 f"{self.name} needs calibration: call calibrate(...) with training data before measuring, load a state "
@@ -293,7 +293,7 @@ def _register(cls: type[Criterion[Any]]) -> None:
 
 
 def _defined_again(cls: type, other: type) -> bool:
-    """Whether one definition was run twice: a reloaded module, a cell of a notebook, a script imported as well."""
+    """Return whether one definition was run twice: in a reloaded module, a notebook, or a script imported as well."""
     if cls.__qualname__ != other.__qualname__:
         return False
     files = [getattr(sys.modules.get(each.__module__), "__file__", None) for each in (cls, other)]

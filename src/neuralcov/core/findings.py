@@ -46,7 +46,7 @@ class Unmeasured:
 
     @property
     def noteworthy(self) -> bool:
-        """Whether so much is unseen that a person should know."""
+        """Return whether so much is unseen that a person should know."""
         return self.unseen > NOTEWORTHY
 
     def __str__(self) -> str:

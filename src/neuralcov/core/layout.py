@@ -87,12 +87,12 @@ class Layout(Mapping[str, LayerShape]):
 
     @cached_property
     def neurons(self) -> int:
-        """Total number of neurons, the N of the definitions."""
+        """Return the total number of neurons, the N of the definitions."""
         return sum(self.widths.values())
 
     @cached_property
     def groups(self) -> tuple[LayerGroup, ...]:
-        """The layers stacked by width; every per-group tuple of a state follows this order."""
+        """Return the layers stacked by width; every per-group tuple of a state follows this order."""
         return group_by_width(self.widths)
 
     def to(self, device: torch.device | str) -> Layout:

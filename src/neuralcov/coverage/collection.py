@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,22 +56,22 @@ class CriterionCollection:
 
     @property
     def needs(self) -> frozenset[str]:
-        """What batches must carry besides activations."""
+        """Return what batches must carry besides activations."""
         return frozenset().union(*(criterion.needs for criterion in self.criteria))
 
     @property
     def empty(self) -> bool:
-        """Whether nothing has been observed."""
+        """Return whether nothing has been observed."""
         return self._holdings is None
 
     @property
     def states(self) -> States:
-        """One state per criterion, to be read at once. To keep them, call :meth:`share`."""
+        """Return one state per criterion, to be read at once. To keep them, call :meth:`share`."""
         return tuple(holding.state for holding in self.holdings)
 
     @property
     def holdings(self) -> Holdings:
-        """One state per criterion, with who may overwrite it."""
+        """Return one state per criterion, with who may overwrite it."""
         if self._holdings is not None:
             return self._holdings
         assert self.layout is not None, "states exist once the layers are known"
@@ -78,7 +79,7 @@ class CriterionCollection:
 
     @property
     def inputs(self) -> int:
-        """How many inputs were observed, those excluded included: the most that any criterion counts."""
+        """Return how many inputs were observed, those excluded included: the most that any criterion counts."""
         if self.empty:
             return 0
         return int(torch.stack([state.counts.sum() for state in self.states]).max())
@@ -142,7 +143,7 @@ class CriterionCollection:
 
     @property
     def keeps_keys(self) -> bool:
-        """Whether the content keys of inputs are kept."""
+        """Return whether the content keys of inputs are kept."""
         return self.seen is not None and self.seen.keeps_keys
 
     def note(self, batch: Activations, taken: Tensor | None = None) -> None:
@@ -298,3 +299,12 @@ def _number(column: list[float] | None, index: int) -> float | None:
     if column is None or math.isnan(column[index]):
         return None
     return column[index]
+
+
+def plain_keys(criteria: Sequence[AnyCriterion]) -> list[str]:
+    """Return a short name for each criterion, of letters, digits, dots and underscores: ``nc_0.75``."""
+    keys: list[str] = []
+    for criterion in criteria:
+        key = re.sub(r"[^a-z0-9.]+", "_", criterion.name.lower()).strip("_")
+        keys.append(key if key not in keys else f"{key}_{len(keys)}")
+    return keys

@@ -35,32 +35,32 @@ class CoverageData:
 
     @property
     def criteria(self) -> tuple[AnyCriterion, ...]:
-        """The criteria, with what calibration taught them."""
+        """Return the criteria, with what calibration taught them."""
         return self._measurement.collection.criteria
 
     @property
     def model(self) -> nn.Module | None:
-        """The model, or ``None`` where somebody else computes the activations."""
+        """Return the model, or ``None`` where somebody else computes the activations."""
         return self._measurement.provenance.model
 
     @property
     def layout(self) -> Layout | None:
-        """The layers, once the first batch has shown them."""
+        """Return the layers, once the first batch has shown them."""
         return self._measurement.collection.layout
 
     @property
     def inputs(self) -> int:
-        """How many inputs were observed, those left out included."""
+        """Return how many inputs were observed, those left out included."""
         return self._measurement.collection.inputs
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go: where the model is, or without one where statistics live."""
+        """Return where inputs go: where the model is, or without one where statistics live."""
         return self._measurement.device
 
     @property
     def states(self) -> States:
-        """One state per criterion, to be read at once: the next update may overwrite it. Keep a :meth:`snapshot`."""
+        """Return one state per criterion, to read before the next update; take a :meth:`snapshot` to keep them."""
         return self._measurement.collection.states
 
     def fork(self) -> Self:

@@ -104,20 +104,20 @@ class Measurement:
 
     @property
     def seen(self) -> SeenInputs:
-        """Which inputs were observed."""
+        """Return which inputs were observed."""
         assert self.collection.seen is not None
         return self.collection.seen
 
     @property
     def device(self) -> torch.device:
-        """Where inputs go: where the model is, or without one where statistics live."""
+        """Return where inputs go: where the model is, or without one where statistics live."""
         if self.tap is not None:
             return self.tap.device
         return torch.device("cpu") if self.collection.layout is None else self.collection.layout.device
 
     @property
     def rows(self) -> Mapping[str, Any] | None:
-        """The order of every layer's rows, as files keep it."""
+        """Return the order of every layer's rows, as files keep it."""
         return self.loaded_rows if self.tap is None else self.tap.known_rows.to_json()
 
     def learnt_ids(self) -> dict[str, str | None]:

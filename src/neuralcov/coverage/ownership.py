@@ -42,7 +42,7 @@ class Holding(ABC, Generic[StateT]):
 
     @property
     def state(self) -> StateT:
-        """The state, to be read at once; to keep it, :meth:`share` it."""
+        """Return the state, to be read at once; to keep it, :meth:`share` it."""
         if self._state is None:
             raise InputError(
                 "an update was interrupted while it overwrote the state, which is worth nothing now: "
@@ -158,7 +158,7 @@ class GraphOwned(Holding[StateT]):
     @property
     @override
     def state(self) -> StateT:
-        """The state, to be read at once, as a record of its own.
+        """Return the state, to be read at once, as a record of its own.
 
         What was computed from a record may be kept for as long as the record is there, so that one record must not
         stand for the states after two replays.

@@ -146,7 +146,7 @@ class Origin:
 
     @property
     def id(self) -> str | None:
-        """The model's id, if it was made."""
+        """Return the model's id, if it was made."""
         return None if self.model is None else str(self.model["id"])
 
 

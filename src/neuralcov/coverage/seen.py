@@ -58,7 +58,7 @@ class KeyRule:
 
     @property
     def mark(self) -> str:
-        """What keys of two coverages must have in common to be compared; says nothing of the salt itself."""
+        """Return what keys of two coverages must have in common to be compared; says nothing of the salt itself."""
         if self.kind != "salted":
             return self.kind
         return "salted " + hashlib.blake2b(b"neuralcov", digest_size=8, key=self.salt).hexdigest()
@@ -144,7 +144,7 @@ class SeenInputs:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """All runs, the one under way included."""
+        """Return all runs, the one under way included."""
         self._settle()
         if not self._current.inputs:
             return self._runs
@@ -152,13 +152,13 @@ class SeenInputs:
 
     @property
     def sketch(self) -> np.ndarray:
-        """The first words of the smallest keys, rising, unsigned."""
+        """Return the first words of the smallest keys, rising, unsigned."""
         self._settle()
         return self._sketch
 
     @property
     def inputs(self) -> int:
-        """How many inputs all runs had."""
+        """Return how many inputs all runs had."""
         return sum(run.inputs for run in self.runs)
 
     def end_run(self) -> None:
@@ -226,7 +226,7 @@ class SeenInputs:
 
     @property
     def keeps_keys(self) -> bool:
-        """Whether content keys of inputs to come are kept."""
+        """Return whether content keys of inputs to come are kept."""
         return self.rule.kind != "none" and self.rule.mark == self.mark
 
     def _settle(self) -> None:

@@ -6,10 +6,10 @@ of every tensor; and only then the tensors themselves, each with its SHA-256.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -25,7 +25,7 @@ from neuralcov.core.old_identity import old_identity
 from neuralcov.core.old_names import from_schema_1, with_declared_names
 from neuralcov.core.records import Record, flatten, stored_name, unflatten
 from neuralcov.core.templates import require_form
-from neuralcov.coverage.collection import AnyCriterion, States
+from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
 from neuralcov.coverage.provenance import from_utc, to_utc
 from neuralcov.coverage.seen import SKETCH_SIZE, KeyRule, Run, SeenInputs
 from neuralcov.statistics.calibration import Calibration
@@ -73,7 +73,7 @@ class StoredCoverage:
 
     @property
     def chosen(self) -> list[str]:
-        """The modules to measure: those that were chosen, or all layers where the file does not tell."""
+        """Return the modules to measure: those that were chosen, or all layers where the file does not tell."""
         return list(self.layout if self.modules is None else self.modules)
 
 
@@ -133,15 +133,6 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
     return header, tensors
 
 
-def plain_keys(criteria: Sequence[AnyCriterion]) -> list[str]:
-    """Return a short name for each criterion, of letters, digits, dots and underscores: ``nc_0.75``."""
-    keys: list[str] = []
-    for criterion in criteria:
-        key = re.sub(r"[^a-z0-9.]+", "_", criterion.name.lower()).strip("_")
-        keys.append(key if key not in keys else f"{key}_{len(keys)}")
-    return keys
-
-
 @ordinary_tensors
 def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
     """Read a state file, or the bytes of one."""
@@ -187,8 +178,7 @@ def load_calibration(path: AnyPath, device: torch.device) -> StoredCalibration:
         beyond = _beyond_budget(stored, file)
         read = _Tensors(file, lambda name: file.read(name, mapped=name in beyond))
         calibration = Calibration.from_json(stored, read, file.tensors if file.schema > 1 else None)
-        found = dict(read.found)
-        old = None if file.schema > 1 else lambda learns: old_identity(raw, found, _labels(learns))
+        old = None if file.schema > 1 else partial(_identity_of_schema_1, raw, dict(read.found))
         moved = calibration.to(device)
         for path_in_file, tensor in file.tensors.items():
             if tensor.sha256 is not None:
@@ -196,9 +186,9 @@ def load_calibration(path: AnyPath, device: torch.device) -> StoredCalibration:
         return StoredCalibration(moved, file.header.get("provenance", {}), old)
 
 
-def _labels(learns: Iterable[AnyStatistic]) -> frozenset[str]:
-    """Return statistics by the names that schema 1 knew them by."""
-    return frozenset(statistic.label for statistic in learns)
+def _identity_of_schema_1(raw: Any, tensors: Mapping[str, Tensor], learns: Iterable[AnyStatistic]) -> str:
+    """Return what schema 1 told the calibration of statistics by, which it knew by other names."""
+    return old_identity(raw, tensors, frozenset(statistic.label for statistic in learns))
 
 
 def _beyond_budget(stored: Any, file: Container) -> frozenset[str]:
@@ -282,7 +272,7 @@ class _Entry:
 
     @property
     def _outdated(self) -> bool:
-        """Whether it was measured under an earlier definition, whose form may be another."""
+        """Return whether it was measured under an earlier definition, whose form may be another."""
         return self.definition < self.criterion.definition
 
     def require_form(self, file: Container, layout: Layout) -> None:

@@ -61,7 +61,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
 
     @property
     def cells(self) -> int:
-        """Cells per neuron."""
+        """Return cells per neuron."""
         return 1
 
     def hits(self, stack: Stack) -> Shaped[Tensor, "batch layers width"]:

@@ -1,4 +1,18 @@
-"""CC, cluster coverage: into how many clusters of a given reach the outputs of every layer fall."""
+"""CC, cluster coverage: into how many clusters of a given radius the outputs of every layer fall.
+
+Greedy clustering goes input by input: one opens a cluster unless a centre before it reaches it. Here a thousand inputs
+are decided at once, with the same result:
+
+1. Inputs that an old centre reaches open nothing. The others are candidates.
+2. Among the candidates, ``near[i, j]`` says that the earlier j reaches i. Then i is a centre if and only if no earlier
+   centre is near it. That rule is applied to all candidates at once, starting from "all are centres", until the answer
+   stays. The first candidate is right from the start, and a candidate is right one round after all before it are, so
+   that the answer is the greedy one; in practice it takes a few rounds.
+
+Distances come from a matrix product in float64, |x|² + |y|² − 2xy. Where that lies so near the radius that rounding
+could decide, the pair is measured by differences instead. On a GPU whether there is such a pair is looked at once for
+1,024 inputs, together with whether the rounds have ended and how many centres there are: one wait serves all layers.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +21,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
@@ -24,7 +39,7 @@ _ROUNDING = 2.0**-53
 
 
 @dataclass(frozen=True)
-class Reach:
+class Radius:
     """How far a cluster reaches: up to and including ``limit``, in distances or in their squares."""
 
     limit: float
@@ -32,11 +47,11 @@ class Reach:
 
     @property
     def square(self) -> float:
-        """The limit of squared distances."""
+        """Return the limit of squared distances."""
         return self.limit if self.squared else self.limit**2
 
     def holds(self, squares: Tensor) -> Tensor:
-        """Whether exact squared distances are within reach."""
+        """Return whether exact squared distances are within reach."""
         return (squares if self.squared else squares.sqrt()) <= self.limit
 
 
@@ -49,12 +64,12 @@ class Clusters(Record, name="clusters"):
 
     @classmethod
     def empty(cls, layers: int, width: int, device: torch.device) -> Clusters:
-        """No cluster."""
+        """Return clusters without a centre."""
         centres = torch.empty(layers, 0, width, dtype=torch.float32, device=device)
         return cls(centres, torch.zeros(layers, dtype=torch.int64, device=device))
 
     def live(self) -> Bool[Tensor, "layers capacity"]:
-        """Which rows are centres."""
+        """Return which rows are centres."""
         return torch.arange(self.centres.shape[1], device=self.count.device) < self.count[:, None]
 
 
@@ -62,9 +77,9 @@ def offer_all(
     clusters: Sequence[Clusters],
     values: Sequence[Float[Tensor, "_ _ _"]],
     valid: Sequence[Bool[Tensor, "_ _"]],
-    reach: Reach,
+    radius: Radius,
 ) -> tuple[tuple[Clusters, ...], Bool[Tensor, "batch"]]:
-    """The clusters of every group after inputs came in order, and which inputs opened one in any layer.
+    """Return the clusters of every group after inputs came in order, and which inputs opened one in any layer.
 
     Waits for the device once for every 1,024 inputs.
     """
@@ -72,7 +87,7 @@ def offer_all(
     opened = torch.zeros(longest, dtype=torch.bool, device=values[0].device)
     for start in range(0, longest, _ROWS):
         rows = slice(start, start + _ROWS)
-        offers = [_Offer(c, v[rows], m[rows], reach) for c, v, m in zip(clusters, values, valid, strict=True)]
+        offers = [_ClusterBatch(c, v[rows], m[rows], radius) for c, v, m in zip(clusters, values, valid, strict=True)]
         sizes = torch.stack([offer.sizes for offer in offers]).tolist()
         clusters = [offer.finish(*size) for offer, size in zip(offers, sizes, strict=True)]
         for offer in offers:
@@ -81,32 +96,32 @@ def offer_all(
 
 
 def covered_by_all(
-    clusters: Sequence[Clusters], values: Sequence[Float[Tensor, "batch _ _"]], reach: Reach
+    clusters: Sequence[Clusters], values: Sequence[Float[Tensor, "batch _ _"]], radius: Radius
 ) -> list[Bool[Tensor, "batch _"]]:
-    """Per group, whether an existing cluster reaches each input in each layer. Waits for the device once."""
+    """Return, per group, whether an existing cluster reaches each input in each layer. Waits for the device once."""
     points = [rows.double().transpose(0, 1) for rows in values]
-    found = [_covered(c, p, reach, exact=False) for c, p in zip(clusters, points, strict=True)]
+    found = [_covered(c, p, radius, exact=False) for c, p in zip(clusters, points, strict=True)]
     doubtful = torch.stack([doubts for _, doubts in found]).tolist()
     return [
-        (_covered(c, p, reach, exact=True)[0] if again else covered).T
+        (_covered(c, p, radius, exact=True)[0] if again else covered).T
         for c, p, (covered, _), again in zip(clusters, points, found, doubtful, strict=True)
     ]
 
 
-class _Offer:
+class _ClusterBatch:
     """Inputs offered to the clusters of one group, in two phases.
 
     The first works on the device and leaves a few numbers in ``sizes``; told these, the second builds the result.
     Between the two, one wait serves all groups.
     """
 
-    def __init__(self, clusters: Clusters, values: Tensor, valid: Tensor, reach: Reach) -> None:
-        self._clusters, self._reach = clusters, reach
+    def __init__(self, clusters: Clusters, values: Tensor, valid: Tensor, radius: Radius) -> None:
+        self._clusters, self._radius = clusters, radius
         points = values.double().transpose(0, 1)
         self.opened = torch.zeros(len(values), dtype=torch.bool, device=points.device)
         self._rows: slice | Tensor = slice(None)
         exact = points.device.type == "cpu"
-        covered, doubts = _covered(clusters, points, reach, exact=exact)
+        covered, doubts = _covered(clusters, points, radius, exact=exact)
         if exact:
             # Where looking is free, only inputs that some layer has not covered need to be compared.
             self._rows = open_rows = (~covered & valid.T).any(0)
@@ -114,16 +129,16 @@ class _Offer:
             covered = covered[:, open_rows]
         self._values, self._valid, self._points = values, valid.T, points
         self._opens = self._valid & ~covered
-        self._near, more = _near(points, self._opens, reach, exact=exact)
+        self._near, more = _near(points, self._opens, radius, exact=exact)
         doubts = doubts + more
         self._settled = _settle(self._opens, self._near, self._opens)
         self.sizes = torch.stack([self._unsettled(), doubts, self._needed()])
 
     def finish(self, unsettled: int, doubtful: int, needed: int) -> Clusters:
-        """The clusters after the offer."""
+        """Return the clusters after the offer."""
         if doubtful:
-            self._opens = self._valid & ~_covered(self._clusters, self._points, self._reach, exact=True)[0]
-            self._near, _ = _near(self._points, self._opens, self._reach, exact=True)
+            self._opens = self._valid & ~_covered(self._clusters, self._points, self._radius, exact=True)[0]
+            self._near, _ = _near(self._points, self._opens, self._radius, exact=True)
             self._settled, unsettled = _settle(self._opens, self._near, self._opens), 1
         while unsettled:
             self._settled = _settle(self._opens, self._near, self._settled[0])
@@ -138,22 +153,23 @@ class _Offer:
         return (self._clusters.count + self._settled[0].sum(1)).max()
 
 
-def _near(points: Tensor, opens: Tensor, reach: Reach, *, exact: bool) -> tuple[Tensor, Tensor]:
-    """Which inputs reach earlier ones, among those that no old cluster covers, and doubtful comparisons."""
+def _near(points: Tensor, opens: Tensor, radius: Radius, *, exact: bool) -> tuple[Tensor, Tensor]:
+    """Return which inputs reach earlier ones, among those that no old cluster covers, and doubtful comparisons."""
     layers, rows = opens.shape
     near = torch.empty(layers, rows, rows, dtype=torch.bool, device=points.device)
     doubts = torch.zeros((), dtype=torch.int64, device=points.device)
     for some in blocks(layers if rows else 0, rows * rows, points.device):
-        within, more = _within(points[some], points[some], reach, exact=exact)
+        within, more = _within(points[some], points[some], radius, exact=exact)
         near[some] = within.tril(-1) & opens[some, None, :] & opens[some, :, None]
         doubts = doubts + more
     return near, doubts
 
 
 def _settle(opens: Tensor, near: Tensor, guess: Tensor) -> tuple[Tensor, Tensor]:
-    """The last two of a few rounds of "a centre is what no earlier centre reaches"; equal when settled.
+    """Apply "an input opens a cluster unless an earlier centre reaches it" for a few rounds.
 
-    Every round settles at least the next input in order, and in practice all of them within a few.
+    Return the last two answers; they are equal once the answer is final, because every round fixes at least the next
+    input, and in practice all within a few.
     """
     before = guess
     for _ in range(_ROUNDS):
@@ -163,7 +179,7 @@ def _settle(opens: Tensor, near: Tensor, guess: Tensor) -> tuple[Tensor, Tensor]
     return guess, before
 
 
-def _covered(clusters: Clusters, points: Tensor, reach: Reach, *, exact: bool) -> tuple[Tensor, Tensor]:
+def _covered(clusters: Clusters, points: Tensor, radius: Radius, *, exact: bool) -> tuple[Tensor, Tensor]:
     covered = torch.zeros(points.shape[:2], dtype=torch.bool, device=points.device)
     doubts = torch.zeros((), dtype=torch.int64, device=points.device)
     live = clusters.live()
@@ -171,33 +187,33 @@ def _covered(clusters: Clusters, points: Tensor, reach: Reach, *, exact: bool) -
         some = slice(start, start + _CENTRES)
         # Distances of a few layers at a time: those of all at once would take gigabytes.
         for layers in blocks(len(live), points.shape[1] * min(_CENTRES, live.shape[1]), points.device):
-            within, doubtful = _within(points[layers], clusters.centres[layers, some].double(), reach, exact=exact)
+            within, doubtful = _within(points[layers], clusters.centres[layers, some].double(), radius, exact=exact)
             covered[layers] |= (within & live[layers, None, some]).any(2)
             doubts = doubts + doubtful
     return covered, doubts
 
 
-def _within(points: Tensor, others: Tensor, reach: Reach, *, exact: bool) -> tuple[Tensor, Tensor]:
-    """Whether each pair is within reach, and how many pairs the product alone could not decide."""
+def _within(points: Tensor, others: Tensor, radius: Radius, *, exact: bool) -> tuple[Tensor, Tensor]:
+    """Return whether each pair is within reach, and how many pairs the product alone could not decide."""
     own, theirs = (rows.square().sum(2) for rows in (points, others))
     # Squared distances less the limit, in as few passes over memory as there are operations.
     beyond = torch.baddbmm(theirs[:, None, :], points, others.mT, alpha=-2)
-    beyond += (own - reach.square)[:, :, None]
+    beyond += (own - radius.square)[:, :, None]
     within = beyond <= 0
     # What the product and the sums can be off by, and the comparison with a rounded square.
-    error = (8 * points.shape[2] * _ROUNDING) * (own + theirs.amax(1, keepdim=True)) + 8 * _ROUNDING * reach.square
+    error = (8 * points.shape[2] * _ROUNDING) * (own + theirs.amax(1, keepdim=True)) + 8 * _ROUNDING * radius.square
     doubtful = beyond.abs_() <= error[:, :, None]
     if not exact:
         return within, doubtful.sum()
     layer, row, column = doubtful.nonzero(as_tuple=True)
     for some in blocks(len(layer), points.shape[2], points.device):
         apart = points[layer[some], row[some]] - others[layer[some], column[some]]
-        within[layer[some], row[some], column[some]] = reach.holds(apart.square().sum(1))
+        within[layer[some], row[some], column[some]] = radius.holds(apart.square().sum(1))
     return within, torch.zeros((), dtype=torch.int64, device=points.device)
 
 
 def _appended(clusters: Clusters, values: Tensor, chosen: Tensor, capacity: int) -> Clusters:
-    """The clusters with the chosen inputs as centres, in order."""
+    """Return the clusters with the chosen inputs as centres, in order."""
     layers, old, width = clusters.centres.shape
     if not len(values):
         return clusters
@@ -249,57 +265,59 @@ class CC(Criterion[CCState]):
         checks.flag(self, "squared")
 
     @property
+    @override
     def promises(self) -> frozenset[str]:
-        """All but those that order decides."""
         return frozenset({NEVER_FALLS, SPLIT_FREE, DUPLICATE_FREE})
 
+    @override
     def init(self, layout: Layout) -> CCState:
-        """No cluster anywhere."""
         clusters = tuple(Clusters.empty(len(group), group.width, layout.device) for group in layout.groups)
         return CCState(no_counts(layout), widths_of(layout), clusters)
 
+    @override
     def observe(self, state: CCState, batch: Activations, *, donate: bool = False) -> CCState:
-        """Let the inputs open clusters in order."""
         values, valid = [stack.values for stack in batch.stacks], [stack.valid_mask() for stack in batch.stacks]
-        clusters, _ = offer_all(state.clusters, values, valid, self._reach())
+        clusters, _ = offer_all(state.clusters, values, valid, self._radius())
         return CCState(state.counts + batch.input_counts, state.widths, clusters)
 
+    @override
     def merge(self, a: CCState, b: CCState) -> CCState:
-        """The second's centres, in order, offered to the first."""
+        """Offer the second's centres, in order, to the first."""
         centres, live = [c.centres.transpose(0, 1) for c in b.clusters], [c.live().T for c in b.clusters]
-        clusters, _ = offer_all(a.clusters, centres, live, self._reach())
+        clusters, _ = offer_all(a.clusters, centres, live, self._radius())
         return CCState(a.counts + b.counts, a.widths, clusters)
 
+    @override
     def value(self, state: CCState) -> Float[Tensor, ""]:
-        """Number of clusters."""
         return torch.stack([c.count.sum() for c in state.clusters]).sum().double()
 
+    @override
     def by_layer(self, state: CCState) -> Float[Tensor, "layers"]:
-        """Number of clusters of each layer."""
         return in_execution_order(state.widths, [c.count.double() for c in state.clusters])
 
+    @override
     def gain(self, state: CCState, batch: Activations) -> Float[Tensor, "batch"]:
-        """In how many layers each input would open a cluster."""
         opened = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
-        covered = covered_by_all(state.clusters, [stack.values for stack in batch.stacks], self._reach())
+        covered = covered_by_all(state.clusters, [stack.values for stack in batch.stacks], self._radius())
         for reached, stack in zip(covered, batch.stacks, strict=True):
             opened += (stack.valid_mask() & ~reached).sum(1)
         return opened
 
+    @override
     def admit(
         self, state: CCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], CCState]:
-        """In order, inputs that open a cluster; the others change nothing, so that all can be offered together."""
+        """Admit, in order, inputs that open a cluster; the others change nothing, so all are offered together."""
         if not 0 <= min_gain < 1:
             return super().admit(state, batch, min_gain=min_gain)
         values, valid = [stack.values for stack in batch.stacks], [stack.valid_mask() for stack in batch.stacks]
-        clusters, opened = offer_all(state.clusters, values, valid, self._reach())
+        clusters, opened = offer_all(state.clusters, values, valid, self._radius())
         counts = count_admitted(state.counts, opened, self.exclusions(batch))
         return opened, CCState(counts, state.widths, clusters)
 
+    @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """Inputs that are not finite; any other lies somewhere."""
         return not_finite(batch)
 
-    def _reach(self) -> Reach:
-        return Reach(float(self.distance), self.squared)
+    def _radius(self) -> Radius:
+        return Radius(float(self.distance), self.squared)

@@ -40,7 +40,7 @@ class _Batch:
 
     @cached_property
     def valid(self) -> Bool[Tensor, "batch"]:
-        """Inputs that take part: finite, and with a kind in some column."""
+        """Return inputs that take part: finite, and with a kind in some column."""
         return self.finite & (self.present[:, 0] if self.columns is None else self.present.any(1))
 
     def entries(self, inputs: Bool[Tensor, "batch"]) -> Bool[Tensor, "entries"]:
@@ -113,8 +113,9 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     def value(self, state: DistinctState) -> Float[Tensor, ""]:
         seen, present = state.seen, state.seen.present()
         sums = torch.zeros(state.columns, dtype=torch.float64, device=present.device)
-        if type(self).weights is DistinctCriterion.weights and seen.columns is not None:
-            return self.reduce(sums.index_add_(0, seen.columns, present.double()))
+        if type(self).weights is DistinctCriterion.weights:
+            columns = torch.zeros_like(seen.counts) if seen.columns is None else seen.columns
+            return self.reduce(sums.index_add_(0, columns, present.double()))
         for column in range(state.columns):
             mine = present if seen.columns is None else present & (seen.columns == column)
             weights = self.weights(as_kinds(seen.keys, column), column)

@@ -17,7 +17,7 @@ _TRAINING = 1200
 
 
 def digits(split: str = "test") -> Samples:
-    """1,797 handwritten digits of 8×8 pixels: 1,200 ``train`` and 597 ``test``, drawn once with seed 0.
+    """Return 1,797 handwritten digits of 8×8 pixels: 1,200 ``train`` and 597 ``test``, drawn once with seed 0.
 
     >>> len(digits("train")), len(digits("test"))
     (1200, 597)
@@ -34,7 +34,7 @@ def digits(split: str = "test") -> Samples:
 
 
 def train_digits(epochs: int = 12, seed: int = 0, progress: bool | None = None) -> DigitsNet:
-    """A :class:`DigitsNet` trained on the training split, in a few seconds on a CPU."""
+    """Return a :class:`DigitsNet` trained on the training split, in a few seconds on a CPU."""
     samples = digits("train")
     inputs, labels = samples.pixels(), samples.labels
     generator = torch.Generator().manual_seed(seed)
@@ -63,7 +63,7 @@ class DigitsNet(nn.Module):
         self.fc2 = nn.Linear(64, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of ``(batch, 1, 8, 8)`` images."""
+        """Return logits of ``(batch, 1, 8, 8)`` images."""
         features = functional.relu(self.conv1(images))
         features = functional.max_pool2d(functional.relu(self.conv2(features)), 2)
         return self.fc2(functional.relu(self.fc1(features.flatten(1))))  # type: ignore[no-any-return]

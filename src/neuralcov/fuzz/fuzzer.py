@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from neuralcov.core.errors import CampaignError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.folder import CampaignFolder
-from neuralcov.fuzz.campaign.result import Campaign, Stats, StatsReader, read_values
+from neuralcov.fuzz.campaign.result import Campaign, Stats, StatsReader
 from neuralcov.fuzz.campaign.resume import OpenCampaign, begin, read, resume
 from neuralcov.fuzz.campaign.screen import ProgressView, view_for
 from neuralcov.fuzz.campaign.setup import CampaignSetup, checked_inputs, checked_labels, checked_mutations
@@ -109,27 +109,27 @@ class Fuzzer:
 
     @property
     def coverage(self) -> Coverage:
-        """The coverage that guides."""
+        """Return the coverage that guides."""
         return self._setup.coverage
 
     @property
     def settings(self) -> FuzzSettings:
-        """How to search."""
+        """Return how to search."""
         return self._setup.settings
 
     @property
     def input_format(self) -> InputFormat:
-        """How inputs are stored."""
+        """Return how inputs are stored."""
         return self._setup.input_format
 
     @property
     def mutations(self) -> Sequence[Mutation]:
-        """The ways to change inputs, which the steps of a fault's lineage refer to."""
+        """Return the ways to change inputs, which the steps of a fault's lineage refer to."""
         return self._setup.mutations
 
     @property
     def search(self) -> Search:
-        """The search as far as it has come; read from the folder if this fuzzer has not run yet."""
+        """Return the search as far as it has come; read from the folder if this fuzzer has not run yet."""
         return self._opened().search
 
     def run(
@@ -297,4 +297,4 @@ class Fuzzer:
         return self._stats_reader.read(self.search.state, seconds, values)
 
     def _values(self) -> dict[str, float]:
-        return {} if self.settings.random else read_values(self.coverage)
+        return {} if self.settings.random else self.coverage.values(warn=False)

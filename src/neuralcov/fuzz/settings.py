@@ -154,7 +154,7 @@ class FuzzSettings:
 
     @property
     def random(self) -> bool:
-        """Whether this is the baseline, which accepts whatever the model gives numbers for."""
+        """Return whether this is the baseline, which accepts whatever the model gives numbers for."""
         return self.guidance == "random"
 
     def changed(self, **changes: Any) -> FuzzSettings:

@@ -17,12 +17,12 @@ _PIECE_BITS = 16
 
 
 def words_for(width: int) -> int:
-    """How many 64-bit words hold ``width`` bits."""
+    """Return how many 64-bit words hold ``width`` bits."""
     return -(-width // 64)
 
 
 def pack(bits: Bool[Tensor, "*rows width"]) -> Int[Tensor, "*rows words"]:
-    """Bits in 64-bit words, the last word padded with zeros."""
+    """Return bits in 64-bit words, the last word padded with zeros."""
     padded = torch.nn.functional.pad(bits, (0, 64 * words_for(bits.shape[-1]) - bits.shape[-1]))
     octets = padded.reshape(*bits.shape[:-1], padded.shape[-1] // 8, 8)
     packed = (octets * _weights(bits.device)).sum(-1, dtype=torch.uint8)
@@ -30,7 +30,7 @@ def pack(bits: Bool[Tensor, "*rows width"]) -> Int[Tensor, "*rows words"]:
 
 
 def unpack(words: Int[Tensor, "*rows words"], width: int) -> Bool[Tensor, "*rows width"]:
-    """The first ``width`` bits of packed words."""
+    """Return the first ``width`` bits of packed words."""
     octets = words.contiguous().view(torch.uint8)
     return ((octets[..., None] & _weights(words.device)) != 0).flatten(-2)[..., :width]
 
@@ -55,7 +55,7 @@ def _weights(device: torch.device) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def neuron_words(layer: int, width: int, device: torch.device) -> Int[Tensor, "width 2"]:
-    """Two random 64-bit words for every neuron of a layer, the same everywhere and always.
+    """Return two random 64-bit words for every neuron of a layer, the same everywhere and always.
 
     The sum of the words of a set of neurons, modulo 2⁶⁴ each, is the set's key.
     """
@@ -64,7 +64,7 @@ def neuron_words(layer: int, width: int, device: torch.device) -> Int[Tensor, "w
 
 
 def set_keys(members: Bool[Tensor, "batch layers width"], layers: Sequence[int]) -> Int[Tensor, "batch layers 2"]:
-    """Keys of sets of neurons, for several layers of one width.
+    """Return keys of sets of neurons, for several layers of one width.
 
     Integer products are slow or missing on most devices, so the words are cut into pieces of 16 bits whose
     sums float64 holds exactly.
@@ -79,26 +79,26 @@ def set_keys(members: Bool[Tensor, "batch layers width"], layers: Sequence[int])
 
 @lru_cache(maxsize=64)
 def _word_pieces(layers: tuple[int, ...], width: int, device: torch.device) -> Float[Tensor, "layers width pieces"]:
-    """The words of several layers' neurons, in pieces of 16 bits as float64."""
+    """Return the words of several layers' neurons, in pieces of 16 bits as float64."""
     words = torch.stack([neuron_words(layer, width, device) for layer in layers])
     return torch.cat([((words >> (_PIECE_BITS * piece)) & 0xFFFF).double() for piece in range(_PIECES)], dim=2)
 
 
 def lexical_order(keys: Int[Tensor, "batch 2"]) -> Int[Tensor, "batch"]:
-    """The order of keys by first and then second word."""
+    """Return the order of keys by first and then second word."""
     by_second = keys[:, 1].argsort(stable=True)
     return by_second[keys[by_second, 0].argsort(stable=True)]
 
 
 def lexical_orders(tables: Sequence[Int[Tensor, "_ 2"]]) -> list[Int[Tensor, "_"]]:
-    """The order of each of several tables of keys."""
+    """Return the order of each of several tables of keys."""
     if not tables or tables[0].device.type == "cpu":
         return [lexical_order(keys) for keys in tables]
     return _ordered_together(tables)
 
 
 def _ordered_together(tables: Sequence[Tensor]) -> list[Tensor]:
-    """The same by sorting all at once: starting a sort on a GPU takes longer than sorting a small table."""
+    """Do the same by sorting all at once: starting a sort on a GPU takes longer than sorting a small table."""
     device, sizes = tables[0].device, [len(keys) for keys in tables]
     table = torch.cat([torch.full((n,), i, dtype=torch.int32, device=device) for i, n in enumerate(sizes)])
     order = lexical_order(torch.cat(list(tables)))
@@ -108,7 +108,7 @@ def _ordered_together(tables: Sequence[Tensor]) -> list[Tensor]:
 
 
 def compressed(rows: Tensor, chosen: Tensor, count: int) -> Tensor:
-    """The chosen rows in order. Their number is known, so nothing waits for the device."""
+    """Return the chosen rows in order. Their number is known, so nothing waits for the device."""
     place = torch.where(chosen, chosen.cumsum(0) - 1, count)
     kept = rows.new_empty(count + 1, *rows.shape[1:])
     kept[place] = rows

@@ -25,12 +25,12 @@ _CANDIDATES_AT_ONCE = 4096
 
 @lru_cache(maxsize=1)
 def triton_installed() -> bool:
-    """Whether Triton can be imported."""
+    """Return whether Triton can be imported."""
     return importlib.util.find_spec("triton") is not None
 
 
 def usable(device: torch.device) -> bool:
-    """Whether kernels run on ``device``."""
+    """Return whether kernels run on ``device``."""
     return device.type == "cuda" and triton_installed()
 
 
@@ -39,7 +39,7 @@ def stretched(
     scale: Float[Tensor, "layers"],
     apart: Float[Tensor, "batch layers width"],
 ) -> Float[Tensor, "batch layers"]:
-    r"""Per input and layer :math:`\sum_{ij} (|\sigma_{ij} + d_i d_j| - |\sigma_{ij}|)`.
+    r"""Return per input and layer :math:`\sum_{ij} (|\sigma_{ij} + d_i d_j| - |\sigma_{ij}|)`.
 
     With :math:`\sigma` = ``scale · scatter``; what NLC gains by an input is made of it. Only the lower half of the
     matrix is read, and the sum is taken in a fixed order.
@@ -65,14 +65,14 @@ def stretched(
 
 @lru_cache(maxsize=64)
 def _tiles(size: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Rows and columns of the tiles of a lower triangle."""
+    """Return rows and columns of the tiles of a lower triangle."""
     pairs = [(row, column) for row in range(size) for column in range(row + 1)]
     table = torch.tensor(pairs, dtype=torch.int32).to(device)
     return table[:, 0].contiguous(), table[:, 1].contiguous()
 
 
 def row_means(values: Float[Tensor, "*rows length"]) -> Float[Tensor, "*rows"]:
-    """Means along the last axis of a contiguous tensor, in float32; short rows at the speed of memory."""
+    """Return means along the last axis of a contiguous tensor, in float32; short rows at the speed of memory."""
     kernels = importlib.import_module("neuralcov.kernels.triton_kernels")
     rows, length = values.numel() // values.shape[-1], values.shape[-1]
     means = torch.empty(values.shape[:-1], dtype=torch.float32, device=values.device)
@@ -85,7 +85,7 @@ def row_means(values: Float[Tensor, "*rows length"]) -> Float[Tensor, "*rows"]:
 def split_rows(
     rows: Float[Tensor, "rows width"], centre: Float[Tensor, "width"], *, left: bool
 ) -> tuple[Shaped[Tensor, "rows wide"], Float[Tensor, "rows"]]:
-    """Rows less the centre as bfloat16 parts side by side, and their squared lengths, in one pass over memory.
+    """Return rows less the centre as bfloat16 parts side by side, and their squared lengths, in one pass over memory.
 
     See :func:`neuralcov.criteria.surprise.nearest.prepared`, also for the zeros at the ends.
     """
@@ -108,7 +108,7 @@ def find_flipped(
     signs: Bool[Tensor, "batch width"],
     valid: Bool[Tensor, "batch"],
 ) -> tuple[Int[Tensor, "batch width"], Bool[Tensor, "batch width"]]:
-    """Where in a table sorted by first word the key with each neuron's sign flipped stands, and if it does.
+    """Return where in a table sorted by first word the key with each neuron's sign flipped stands, and if it does.
 
     Compares first words only; see :mod:`neuralcov.criteria.ss.signs`.
     """
@@ -164,7 +164,7 @@ def mark_shown(
 
 
 def among_top_k(values: Float[Tensor, "*rows width"], k: int) -> Bool[Tensor, "*rows width"]:
-    """Which entries are among the ``k`` largest of their row, equal ones by rising index.
+    """Return which entries are among the ``k`` largest of their row, equal ones by rising index.
 
     >>> among_top_k(torch.tensor([[1.0, 3.0, 3.0, 3.0]]), 2).tolist()
     [[False, True, True, False]]

@@ -38,7 +38,7 @@ class Results:
 
     @property
     def increase(self) -> dict[str, float] | None:
-        """By how much the suite raised each value, where there was one before."""
+        """Return by how much the suite raised each value, where there was one before."""
         if self.before is None:
             return None
         return {name: value - self.before[name] for name, value in self.values.items()}

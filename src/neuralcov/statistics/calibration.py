@@ -133,7 +133,7 @@ class Calibration:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """SHA-256 of the tensors, by their path in files, as far as they are known."""
+        """Return SHA-256 of the tensors, by their path in files, as far as they are known."""
         return {}
 
     def identity(self, learns: Iterable[AnyStatistic]) -> str:

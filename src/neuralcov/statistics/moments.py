@@ -33,7 +33,7 @@ class LayerMoments(Record, name="moments"):
 
     @classmethod
     def empty(cls, layers: int, width: int, device: torch.device) -> LayerMoments:
-        """Moments of no input."""
+        """Return moments of no input."""
 
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.float64, device=device)
@@ -42,22 +42,22 @@ class LayerMoments(Record, name="moments"):
 
     @property
     def width(self) -> int:
-        """Neurons of each layer."""
+        """Return the neurons of each layer."""
         return self.mean.shape[1]
 
     @property
     def covariance(self) -> Float[Tensor, "layers width width"]:
-        """Covariances, divided by the count; zero before the first input."""
+        """Return covariances, divided by the count; zero before the first input."""
         return self.scatter / self.count.clamp(min=1)[:, None, None]
 
     def absorb(self, stack: Stack, *, donate: bool = False) -> LayerMoments:
-        """Moments that take in a batch as well. With ``donate`` this one is overwritten."""
+        """Take in a batch. With ``donate`` this one is overwritten."""
         count, mean, rows = self.join(stack)
         out = self.scatter if donate else None
         return LayerMoments(count, mean, torch.baddbmm(self.scatter, rows.mT, rows, out=out))
 
     def merge(self, other: LayerMoments) -> LayerMoments:
-        """Moments of two sets of inputs together."""
+        """Return the moments of two sets of inputs together."""
         count = self.count + other.count
         share = (other.count / count.clamp(min=1))[:, None]
         apart = other.mean - self.mean
@@ -68,7 +68,7 @@ class LayerMoments(Record, name="moments"):
         return LayerMoments(count, self.mean + share * apart, scatter)
 
     def choose(self, other: LayerMoments, where: Bool[Tensor, "layers"]) -> LayerMoments:
-        """This one's layers where ``where`` holds, the other's elsewhere."""
+        """Return this one's layers where ``where`` holds, the other's elsewhere."""
         return LayerMoments(
             torch.where(where, self.count, other.count),
             torch.where(where[:, None], self.mean, other.mean),
@@ -76,7 +76,7 @@ class LayerMoments(Record, name="moments"):
         )
 
     def join(self, stack: Stack) -> tuple[Tensor, Tensor, Tensor]:
-        """New count and mean, and rows whose products, added to the scatter, give the new scatter.
+        """Return new count and mean, and rows whose products, added to the scatter, give the new scatter.
 
         The rows are the centred batch and one more, √(n·n_B/(n+n_B))·(μ_B − μ), which carries the
         distance between the two means, so that a single product does the whole merge.
@@ -96,19 +96,19 @@ class LayerMoments(Record, name="moments"):
 
 
 def empty_moments(layout: Layout) -> tuple[LayerMoments, ...]:
-    """Empty moments for every group of layers."""
+    """Return empty moments for every group of layers."""
     return tuple(LayerMoments.empty(len(group), group.width, layout.device) for group in layout.groups)
 
 
 def absorb_all(
     moments: tuple[LayerMoments, ...], batch: Activations, *, donate: bool = False
 ) -> tuple[LayerMoments, ...]:
-    """Every group's moments with a batch taken in."""
+    """Take a batch into every group's moments."""
     return tuple(m.absorb(s, donate=donate) for m, s in zip(moments, batch.stacks, strict=True))
 
 
 def merge_all(a: tuple[LayerMoments, ...], b: tuple[LayerMoments, ...]) -> tuple[LayerMoments, ...]:
-    """Every group's moments of two sets of inputs together."""
+    """Return every group's moments of two sets of inputs together."""
     return tuple(x.merge(y) for x, y in zip(a, b, strict=True))
 
 

@@ -28,7 +28,7 @@ class NeuronRanges(Record, name="ranges"):
 
     @classmethod
     def empty(cls, layout: Layout) -> NeuronRanges:
-        """Ranges of no input."""
+        """Return ranges of no input."""
 
         def filled(bound: float) -> tuple[Tensor, ...]:
             return tuple(
@@ -38,7 +38,7 @@ class NeuronRanges(Record, name="ranges"):
         return cls(filled(math.inf), filled(-math.inf))
 
     def observe(self, batch: Activations) -> NeuronRanges:
-        """Ranges that take in a batch as well."""
+        """Widen the ranges by a batch."""
         if batch.size == 0:
             return self
         low, high = [], []

@@ -53,7 +53,7 @@ class Statistic(ABC, Generic[Gathered]):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The settings by name, as files keep them."""
+        """Return the settings by name, as files keep them."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(cast(Any, self))}
 
     def check(self, layout: Layout, owner: str) -> None:

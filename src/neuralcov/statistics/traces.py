@@ -57,7 +57,7 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
     def empty(
         cls, names: Sequence[str], budget: int, device: torch.device, sets: Sequence[Sequence[str]] = ()
     ) -> TraceStore:
-        """Traces of no input."""
+        """Return traces of no input."""
         nothing = torch.empty(0, dtype=torch.int64)
         several = tuple(dict.fromkeys(tuple(some) for some in sets))
         several = several if len(several) > 1 else ()
@@ -78,16 +78,16 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
 
     @property
     def width(self) -> int:
-        """Neurons of a trace."""
+        """Return the neurons of a trace."""
         return self.blocks[0].shape[1]
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type that holds every row: float64 if some are, else float32."""
+        """Return the type that holds every row: float64 if some are, else float32."""
         return _widest(block.dtype for block in self.blocks)
 
     def observe(self, batch: Activations) -> TraceStore:
-        """The traces with a batch as well; inputs with NaN or infinite outputs are left out."""
+        """Add the traces of a batch; inputs with NaN or infinite outputs are excluded."""
         seen = batch.only(self.names)
         finite = [batch.only(some).finite for some in self.sets]
         kept = torch.stack(finite).any(0) if finite else seen.finite
@@ -105,9 +105,10 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
         )
 
     def of_layers(self, names: Sequence[str]) -> TraceStore:
-        """The traces of the inputs whose outputs in these layers are finite.
+        """Return the traces of the inputs whose outputs in these layers are finite.
 
-        Layers that are no set of their own, asked of a saved calibration, lack those that a larger set leaves out.
+        If calibration did not track exactly these layers, also drop inputs that are not finite in the tracked set that
+        contains them.
         """
         fitting = [kept for some, kept in zip(self.sets, self.finite, strict=True) if set(names) == set(some)]
         larger = [kept for some, kept in zip(self.sets, self.finite, strict=True) if set(names) <= set(some)]
@@ -125,12 +126,12 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
         )
 
     def finished(self) -> TraceStore:
-        """The same traces with the batches that came last joined to one block."""
+        """Join the batches that came last to one block."""
         joined, small = self._split_small()
         return replace(self, blocks=(*joined, torch.cat(small)) if len(small) > 1 else self.blocks)
 
     def to(self, device: torch.device | str) -> TraceStore:
-        """The same traces on another device, as far as the budget goes; the rest stays where it is."""
+        """Move the traces to another device, as far as the budget goes; the rest stays where it is."""
         left, blocks = self.budget, []
         for block in self.blocks:
             left -= block.nbytes
@@ -138,14 +139,14 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
         return replace(self, blocks=tuple(blocks), device=str(device))
 
     def stream(self) -> Iterator[tuple[slice, Tensor]]:
-        """Every block in turn, on the device, with the rows it holds."""
+        """Yield every block in turn, on the device, with the rows it holds."""
         start = 0
         for block in self.blocks:
             yield slice(start, start + len(block)), block.to(self.device, non_blocking=True)
             start += len(block)
 
     def rows(self, wanted: Int[Tensor, "some"]) -> Float[Tensor, "some width"]:
-        """Rows by number, which must rise, on the device."""
+        """Return rows by number, which must rise, on the device."""
         lengths = torch.tensor([len(block) for block in self.blocks])
         starts = lengths.cumsum(0) - lengths
         cuts = torch.searchsorted(wanted, torch.cat([starts, lengths.sum()[None]]))
@@ -171,7 +172,7 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
         return (*joined, block if resident + block.nbytes <= self.budget else _on_disk(block))
 
     def _split_small(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Whole blocks, and the batches behind them that do not make one yet."""
+        """Return whole blocks, and the batches behind them that do not make one yet."""
         count = 0
         while count < len(self.blocks) and self.blocks[count].nbytes >= _BLOCK_BYTES:
             count += 1
@@ -258,7 +259,7 @@ def _chosen(layers: LayerGlobs, layout: Layout, owner: str) -> tuple[str, ...]:
 
 
 def trace_of(batch: Activations, names: Sequence[str]) -> Float[Tensor, "batch width"]:
-    """The outputs of the named layers side by side; steps past an input's end read as zeros.
+    """Return the outputs of the named layers side by side; steps past an input's end read as zeros.
 
     Float64 if some of these layers are, else float32.
     """
@@ -273,7 +274,7 @@ def trace_of(batch: Activations, names: Sequence[str]) -> Float[Tensor, "batch w
 
 
 def middle(rows: Float[Tensor, "rows width"]) -> Float[Tensor, "width"]:
-    """A point amid rows that a few far ones among them do not move: the median of some, neuron by neuron."""
+    """Return a point amid rows that a few far ones among them do not move: the median of some, neuron by neuron."""
     some = rows[:: -(-len(rows) // _MIDDLE_ROWS)]
     return some.sort(dim=0).values[len(some) // 2]
 
@@ -283,7 +284,7 @@ def _widest(types: Iterable[torch.dtype]) -> torch.dtype:
 
 
 def _on_disk(block: Tensor) -> Tensor:
-    """The block in a temporary file that goes when nothing refers to it any more."""
+    """Write the block to a temporary file that goes when nothing refers to it any more."""
     with tempfile.TemporaryFile(prefix="neuralcov-traces-") as file:
         rows = block.cpu().numpy()
         mapped = np.memmap(file, dtype=rows.dtype, mode="w+", shape=rows.shape)

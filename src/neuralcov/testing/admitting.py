@@ -14,7 +14,7 @@ from neuralcov.testing.cases import Case, copied, of_unknown_classes, same, unch
 
 
 def law_admitting_is_judging_and_observing(case: Case) -> None:
-    """Inputs admitted in order are those that gain more than the limit on the state they meet; excluded ones count.
+    """Check that inputs admitted in order are those that gain more than the limit on the state they meet.
 
     If nothing is admitted, nothing but the counts of excluded inputs changes.
     """
@@ -54,7 +54,7 @@ def _admitted_by_definition(
 
 
 def law_exclusions_are_what_observe_excludes(case: Case) -> None:
-    """``exclusions`` says of every input what ``observe`` counts it as."""
+    """Check that ``exclusions`` says of every input what ``observe`` counts it as."""
     criterion = case.criterion
     empty = criterion.init(case.suite.layout)
     batch = Activations.cat([with_not_finite(case.suite, every=3), of_unknown_classes(case.candidates)])

@@ -30,7 +30,7 @@ class Case:
 
 @st.composite
 def cases(draw: st.DrawFn, criterion: Criterion[Any], *, padded: bool = True) -> Case:
-    """Cases for ``criterion``, calibrated on data of the same kind as the suite."""
+    """Return cases for ``criterion``, calibrated on data of the same kind as the suite."""
     widths = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
     flavour = draw(st.sampled_from(_FLAVOURS))
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
@@ -43,7 +43,7 @@ def cases(draw: st.DrawFn, criterion: Criterion[Any], *, padded: bool = True) ->
 
 
 def calibrated(criterion: Criterion[Any], training: Activations) -> Criterion[Any]:
-    """The criterion after calibration on one batch, if it learns at all."""
+    """Return the criterion after calibration on one batch, if it learns at all."""
     if not criterion.learns:
         return criterion
     return criterion.calibrate(Calibration.empty(training.layout, [criterion]).observe(training).finished())
@@ -52,7 +52,7 @@ def calibrated(criterion: Criterion[Any], training: Activations) -> Criterion[An
 def random_batch(
     generator: torch.Generator, widths: list[int], size: int, flavour: str, spread: float = 1.0
 ) -> Activations:
-    """A batch of one flavour. Every class occurs once there are enough inputs."""
+    """Return a batch of one flavour. Every class occurs once there are enough inputs."""
     layers = {}
     for index, width in enumerate(widths):
         values = spread * torch.randn(size, width, generator=generator)
@@ -70,7 +70,7 @@ def random_batch(
 
 
 def moved(batch: Activations, device: torch.device | str, dtype: torch.dtype | None = None) -> Activations:
-    """The same batch on another device or in another floating type."""
+    """Return the same batch on another device or in another floating type."""
 
     def every(tensors: Any, to: torch.dtype | None) -> dict[str, Tensor]:
         return {name: tensor.to(device, to) for name, tensor in tensors.items()}

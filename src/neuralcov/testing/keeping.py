@@ -22,7 +22,7 @@ _PAIRS = 5
 
 
 def law_donating_writes_to_nothing_else(case: Case) -> None:
-    """A donated observation writes neither to the batch nor to another empty state."""
+    """Check that a donated observation writes neither to the batch nor to another empty state."""
     criterion, batch = case.criterion, case.suite
     before = {name: outputs.clone() for name, outputs in batch.layers.items()}
     state = criterion.init(batch.layout)
@@ -35,7 +35,7 @@ def law_donating_writes_to_nothing_else(case: Case) -> None:
 
 
 def law_kept_states_stay(case: Case) -> None:
-    """A kept state stays to the bit through every call that changes the coverage, and through updates after it.
+    """Check that a kept state stays to the bit through every call that changes the coverage, and updates after it.
 
     The coverage itself goes on as if nobody had kept anything.
     """

@@ -75,7 +75,7 @@ def _try(law: Law, criterion: Criterion[Any], examples: int) -> None:
 
 
 def law_value_is_a_number(case: Case) -> None:
-    """The value is 0-d float64, starts at 0, and layers, where they have values, have one each."""
+    """Check that the value is 0-d float64, starts at 0, and layers, where they have values, have one each."""
     criterion = case.criterion
     empty = criterion.init(case.suite.layout)
     _same(criterion.value(empty), torch.zeros((), dtype=torch.float64), "the empty value")
@@ -88,7 +88,7 @@ def law_value_is_a_number(case: Case) -> None:
 
 
 def law_gain_is_the_change_of_value(case: Case) -> None:
-    """``gain`` of each input equals what observing it alone does, and changes nothing."""
+    """Check that ``gain`` of each input equals what observing it alone does, and changes nothing."""
     criterion = case.criterion
     state = criterion.observe(criterion.init(case.suite.layout), case.suite)
     kept = _copy(state)
@@ -105,7 +105,7 @@ def law_gain_is_the_change_of_value(case: Case) -> None:
 
 
 def law_gain_on_nothing_observed(case: Case) -> None:
-    """The same on the empty state."""
+    """Check the same on the empty state."""
     criterion = case.criterion
     empty = criterion.init(case.suite.layout)
     gains = criterion.gain(empty, case.candidates)
@@ -115,7 +115,7 @@ def law_gain_on_nothing_observed(case: Case) -> None:
 
 
 def law_donating_changes_no_result(case: Case) -> None:
-    """A chain of donated observations ends where a pure one does, and a kept state survives it."""
+    """Check that a chain of donated observations ends where a pure one does, and a kept state survives it."""
     criterion = case.criterion
     parts = [case.suite.take(slice(i, i + 3)) for i in range(0, case.suite.size, 3)]
     pure = donated = criterion.init(case.suite.layout)
@@ -131,7 +131,7 @@ def law_donating_changes_no_result(case: Case) -> None:
 
 
 def law_empty_batch(case: Case) -> None:
-    """A batch of no input changes nothing and has no gains."""
+    """Check that a batch of no input changes nothing and has no gains."""
     criterion = case.criterion
     nothing = case.suite.take(slice(0, 0))
     state = criterion.observe(criterion.init(case.suite.layout), case.suite)
@@ -141,7 +141,7 @@ def law_empty_batch(case: Case) -> None:
 
 
 def law_not_finite_inputs_are_left_out(case: Case) -> None:
-    """Inputs with NaN or infinite outputs change no value, have no gain, and are counted."""
+    """Check that inputs with NaN or infinite outputs change no value, have no gain, and are counted."""
     criterion = case.criterion
     broken = with_not_finite(case.suite, every=1)
     clean = criterion.observe(criterion.init(case.suite.layout), case.candidates)
@@ -153,7 +153,7 @@ def law_not_finite_inputs_are_left_out(case: Case) -> None:
 
 
 def law_merging_with_nothing(case: Case) -> None:
-    """Merging with the empty state changes nothing, on either side."""
+    """Check that merging with the empty state changes nothing, on either side."""
     criterion = case.criterion
     empty = criterion.init(case.suite.layout)
     state = criterion.observe(empty, case.suite)
@@ -162,7 +162,7 @@ def law_merging_with_nothing(case: Case) -> None:
 
 
 def law_storing_changes_nothing(case: Case) -> None:
-    """Taken apart and rebuilt, as files do it, a state has the same value and the same next gain."""
+    """Check that a state, taken apart and rebuilt as files do it, has the same value and the same next gain."""
     criterion = case.criterion
     state = criterion.observe(criterion.init(case.suite.layout), case.suite)
     tensors: dict[str, Tensor] = {}
@@ -173,19 +173,19 @@ def law_storing_changes_nothing(case: Case) -> None:
 
 
 def law_names_rebuild_the_criterion(case: Case) -> None:
-    """A criterion rebuilt from its stored parameters has the same name."""
+    """Check that a criterion rebuilt from its stored parameters has the same name."""
     again = type(case.criterion)(**case.criterion.parameters)
     assert again.name == case.criterion.name, f"{case.criterion.name} is rebuilt as {again.name}"
 
 
 def law_float32_and_float64_agree(case: Case) -> None:
-    """The same numbers in float64 give the same value."""
+    """Check that the same numbers in float64 give the same value."""
     double = moved(case.suite, "cpu", torch.float64)
     _same(_value(case.criterion, double), _value(case.criterion, case.suite), "the value from float64 outputs")
 
 
 def law_never_falls(case: Case) -> None:
-    """No batch lowers the value."""
+    """Check that no batch lowers the value."""
     if NEVER_FALLS not in case.criterion.promises:
         return
     state = case.criterion.init(case.suite.layout)
@@ -198,14 +198,14 @@ def law_never_falls(case: Case) -> None:
 
 
 def law_order_free(case: Case) -> None:
-    """The inputs in another order give the same value."""
+    """Check that the inputs in another order give the same value."""
     if ORDER_FREE in case.criterion.promises:
         turned = case.suite.take(torch.arange(case.suite.size - 1, -1, -1))
         _same(_value(case.criterion, turned), _value(case.criterion, case.suite), "the value in reverse order")
 
 
 def law_split_free(case: Case) -> None:
-    """The same inputs in batches of 1 or 3 give the same value as all at once."""
+    """Check that the same inputs in batches of 1 or 3 give the same value as all at once."""
     if SPLIT_FREE not in case.criterion.promises:
         return
     whole = _value(case.criterion, case.suite)
@@ -217,7 +217,7 @@ def law_split_free(case: Case) -> None:
 
 
 def law_merge_exact(case: Case) -> None:
-    """Two halves measured apart and merged give the value, and the gains, of the whole."""
+    """Check that two halves measured apart and merged give the value, and the gains, of the whole."""
     if MERGE_EXACT not in case.criterion.promises:
         return
     criterion, half = case.criterion, case.suite.size // 2
@@ -236,7 +236,7 @@ def law_merge_exact(case: Case) -> None:
 
 
 def law_a_duplicate_adds_nothing(case: Case) -> None:
-    """Inputs seen before have no gain and change no value."""
+    """Check that inputs seen before have no gain and change no value."""
     if DUPLICATE_FREE not in case.criterion.promises:
         return
     criterion = case.criterion
@@ -247,7 +247,7 @@ def law_a_duplicate_adds_nothing(case: Case) -> None:
 
 
 def law_saved_coverage_goes_on(case: Case) -> None:
-    """A coverage saved to a file and loaded has the same value and the same next gain."""
+    """Check that a coverage saved to a file and loaded has the same value and the same next gain."""
     from neuralcov.coverage.coverage import Coverage
 
     criterion = type(case.criterion)(**case.criterion.parameters)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 import neuralcov as nc
 from neuralcov.core import memory as sizes
 from neuralcov.criteria.ss import signs, ss
-from neuralcov.criteria.ss.admission import SignQueue
+from neuralcov.criteria.ss.admission import OrderedAdmission
 from neuralcov.kernels import hashing as keys
 from tests.support import FLAVOURS, covered, layer_values, suite, value_of
 
@@ -152,8 +152,8 @@ def test_admitting_takes_few_rounds():
     coverage = covered(nc.SS(), {name: values[:100] for name, values in tests.items()})
     rounds = []
     with pytest.MonkeyPatch.context() as patch:
-        judge = SignQueue.newly_shown
-        patch.setattr(SignQueue, "newly_shown", lambda queue, taken: rounds.append(1) or judge(queue, taken))
+        judge = OrderedAdmission.newly_shown
+        patch.setattr(OrderedAdmission, "newly_shown", lambda queue, taken: rounds.append(1) or judge(queue, taken))
         taken = coverage.admit(activations={name: values[100:] for name, values in tests.items()})
     assert 10 < taken.sum() < 290
     assert 2 <= len(rounds) <= 12

@@ -11,8 +11,8 @@ from scipy.special import logsumexp
 
 import neuralcov as nc
 from neuralcov.core.activations import Activations
-from neuralcov.criteria.surprise.class_traces import ClassFile, TraceView
-from neuralcov.criteria.surprise.nearest import Corpus, nearest
+from neuralcov.criteria.surprise.class_traces import ClassTraces, TracesByClass
+from neuralcov.criteria.surprise.nearest import NeighbourIndex, nearest
 from neuralcov.statistics.traces import TraceStore, middle, trace_of
 from tests.criteria.surprise.support import fitted, scores
 
@@ -159,8 +159,8 @@ def test_batches_of_different_precision(small_blocks, budget):
     found = store.rows(wanted)
     assert found.dtype == torch.float64
     np.testing.assert_array_equal(found, rows[wanted])
-    view = TraceView(store, ["a"], [6], "predicted", 0.0)
-    ordered = ClassFile(store, view.members)
+    view = ClassTraces(store, ["a"], [6], "predicted", 0.0)
+    ordered = TracesByClass(store, view.members)
     for label in range(3):
         np.testing.assert_array_equal(ordered.of_class(label), rows[classes == label])
         np.testing.assert_array_equal(view.of_class(label), rows[classes == label])
@@ -171,7 +171,9 @@ def test_neighbours_in_float64(scale):
     rng = np.random.default_rng(3)
     rows, queries = (torch.from_numpy(1 * (scale < 1) + scale * rng.integers(0, 50, (n, 3))) for n in (200, 40))
     numbers = torch.arange(200)
-    corpus = Corpus(lambda: [(numbers[:90], rows[:90]), (numbers[90:], rows[90:])], lambda w: rows[w], middle(rows))
+    corpus = NeighbourIndex(
+        lambda: [(numbers[:90], rows[:90]), (numbers[90:], rows[90:])], lambda w: rows[w], middle(rows)
+    )
     found = nearest(queries, corpus)
     apart = cdist(queries, rows)
     np.testing.assert_allclose(found.distances, apart.min(1), rtol=1e-12)

@@ -4,12 +4,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuralcov.criteria.surprise.nearest import Corpus, Group, nearest, nearest_in_groups
+from neuralcov.criteria.surprise.nearest import NeighbourIndex, QueryGroup, nearest, nearest_in_groups
 
 
 def corpus(rows, blocks=3):
     numbers = torch.arange(len(rows))
-    return Corpus(
+    return NeighbourIndex(
         lambda: zip(torch.tensor_split(numbers, blocks), torch.tensor_split(rows, blocks), strict=True),
         lambda wanted: rows[wanted],
         rows.double().mean(0).float(),
@@ -58,7 +58,7 @@ def test_each_query_within_its_group(copies):
         rows[(classes == 1).nonzero()[:10, 0]] = queries[own == 1][0]
     members = {label: (classes == label).nonzero()[:, 0] for label in (0, 1)}
     groups = [
-        Group((own == label).nonzero()[:, 0], lambda some=some: [(part, rows[part]) for part in some.split(7)])
+        QueryGroup((own == label).nonzero()[:, 0], lambda some=some: [(part, rows[part]) for part in some.split(7)])
         for label, some in members.items()
     ]
     found = nearest_in_groups(queries, corpus(rows), groups)
@@ -73,12 +73,12 @@ def test_a_class_left_out():
     generator = torch.Generator().manual_seed(0)
     rows, queries = (torch.randn(n, 4, generator=generator) for n in (60, 20))
     classes, own = (torch.randint(3, (n,), generator=generator) for n in (60, 20))
-    everyone = Corpus(corpus(rows).stream, corpus(rows).fetch, rows.mean(0), classes)
+    everyone = NeighbourIndex(corpus(rows).stream, corpus(rows).fetch, rows.mean(0), classes)
     found = nearest(queries, everyone, own)
     expected, measured = brute_force(queries, rows, (own[:, None] == classes).numpy())
     assert found.numbers.tolist() == expected.tolist()
     np.testing.assert_allclose(found.distances.numpy(), measured, rtol=1e-14)
-    alone = Corpus(everyone.stream, everyone.fetch, rows.mean(0), torch.zeros_like(classes))
+    alone = NeighbourIndex(everyone.stream, everyone.fetch, rows.mean(0), torch.zeros_like(classes))
     found = nearest(queries, alone, torch.zeros_like(own))
     assert found.numbers.tolist() == [-1] * 20
     assert found.distances.isinf().all()

@@ -75,12 +75,12 @@ class LVCLearnt(Record, name="lvc-learnt"):
 
     @cached_property
     def varying(self) -> Int[Tensor, ""]:
-        """How many layers the mean is over."""
+        """Return how many layers the mean is over."""
         return torch.cat([t.varies for t in self.training]).sum().clamp(min=1)
 
     @cached_property
     def reference_volume(self) -> Float[Tensor, ""]:
-        """Mean of the volumes of reference; 1 where nothing varied in training, so that nothing can be measured."""
+        """Return the mean of the volumes of reference; 1 where nothing varied in training."""
         mean = self.mean(self.reference_volumes)
         return torch.where(mean > 0, mean, 1.0)
 

@@ -84,18 +84,18 @@ class LVC(Criterion[LVCState]):
         return frozenset({Moments(), Sample(), *folds})
 
     @property
+    @override
     def promises(self) -> frozenset[str]:
-        """Moments do not care for order, split or merging."""
         return frozenset({ORDER_FREE, SPLIT_FREE, MERGE_EXACT})
 
     @property
+    @override
     def exclusion_reason(self) -> str:
-        """Why inputs are left out: beyond what float64 holds beside the others."""
         return f"they lie over {TOO_FAR:g} times as far out as training inputs, so that float64 would lose the rest"
 
     @property
+    @override
     def fixed_size(self) -> bool:
-        """Moments and rooms have one size; dealing inputs to folds has not been made to be recorded."""
         return self.groups == 1
 
     @override
@@ -104,19 +104,19 @@ class LVC(Criterion[LVCState]):
         learnt = LVCLearnt.of(self.name, self.ridge, self.groups, calibration, relative=self.relative)
         return replace(self, learnt=learnt)
 
+    @override
     def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
-        """Whiten what files of schema 1 hold."""
         return schema1.upgraded(learnt, state) if isinstance(state, schema1.OldState) else (learnt, state)
 
+    @override
     def init(self, layout: Layout) -> LVCState:
-        """No input in any fold."""
         folds = tuple(empty_moments(layout) for _ in range(self.groups))
         rooms = tuple(Room.empty(len(group), group.width, layout.device) for group in layout.groups)
         beyond = torch.zeros((), dtype=torch.int64, device=layout.device)
         return LVCState(no_counts(layout), widths_of(layout), folds, rooms, beyond)
 
+    @override
     def observe(self, state: LVCState, batch: Activations, *, donate: bool = False) -> LVCState:
-        """Take the batch into the folds its inputs belong to."""
         whitened, counts = self._whitened(batch), state.counts + batch.input_counts
         if not whitened.short:
             counts = exclude_placeless(counts, (~whitened.measurable & batch.finite).sum())
@@ -149,8 +149,8 @@ class LVC(Criterion[LVCState]):
         )
         return LVCState(counts, state.widths, moments, rooms, state.beyond + beyond.sum())
 
+    @override
     def merge(self, a: LVCState, b: LVCState) -> LVCState:
-        """Moments and long rows of both suites, fold by fold."""
         folds = [list(merge_all(x, y)) for x, y in zip(a.folds, b.folds, strict=True)]
         rooms = []
         for group, (ours, theirs) in enumerate(zip(a.rooms, b.rooms, strict=True)):
@@ -165,14 +165,15 @@ class LVC(Criterion[LVCState]):
         whole = tuple(tuple(part) for part in folds)
         return LVCState(a.counts + b.counts, a.widths, whole, tuple(rooms), a.beyond + b.beyond)
 
+    @override
     def value(self, state: LVCState) -> Float[Tensor, ""]:
-        """Mean volume of the layers, in bits per neuron or relative to held-out training inputs."""
         learnt: LVCLearnt = self.require_learnt()
         value = learnt.mean(suites_of(state).volumes)
         return value / learnt.reference_volume if self.relative else value
 
+    @override
     def by_layer(self, state: LVCState) -> Float[Tensor, "layers"]:
-        """Volume of each layer, or its ratio to that layer's own reference; NaN for one constant in training."""
+        """Return each layer's volume, or its ratio to that layer's own reference; NaN for one constant in training."""
         learnt: LVCLearnt = self.require_learnt()
         volumes = suites_of(state).volumes
         if self.relative:
@@ -180,8 +181,9 @@ class LVC(Criterion[LVCState]):
         shown = [torch.where(t.varies, v, torch.nan) for t, v in zip(learnt.training, volumes, strict=True)]
         return in_execution_order(state.widths, shown)
 
+    @override
     def gain(self, state: LVCState, batch: Activations) -> Float[Tensor, "batch"]:
-        """Change of the value by each input alone, from one factorisation per layer and state."""
+        """Return the change of the value by each input alone, from one factorisation per layer and state."""
         return self._gain(state, self._whitened(batch), self._fold_of(batch))
 
     def _gain(self, state: LVCState, batch: Whitened, fold_of: Tensor | None) -> Float[Tensor, "batch"]:
@@ -208,10 +210,11 @@ class LVC(Criterion[LVCState]):
         total = total if batch.short else total.masked_fill(~batch.measurable, 0)
         return total / learnt.reference_volume if self.relative else total
 
+    @override
     def admit(
         self, state: LVCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], LVCState]:
-        """In order, inputs that gain; one factorisation serves ``refresh`` admissions."""
+        """Admit, in order, inputs that gain; one factorisation serves ``refresh`` admissions."""
         admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
         whitened, fold_of = self._whitened(batch), self._fold_of(batch)
         exclusions = self.exclusions(batch)
@@ -229,12 +232,13 @@ class LVC(Criterion[LVCState]):
             start = start + int(chosen[-1]) + 1 if len(chosen) == self.refresh else batch.size
         return admitted, with_excluded(state, exclusions)
 
+    @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """Inputs that are not finite, and those too far out to be measured."""
         return torch.where(self._whitened(batch).measurable, not_finite(batch), NOT_PLACEABLE)
 
+    @override
     def details(self, state: LVCState) -> Mapping[str, float]:
-        """Share of extreme inputs, what training inputs would show, and with folds the standard error."""
+        """Return the share of extreme inputs, what training inputs would show, and with folds the standard error."""
         learnt: LVCLearnt = self.require_learnt()
         figures = {"beyond": float(state.beyond) / max(1, int(state.counts[VALID]))}
         if not math.isnan(learnt.expected):
@@ -246,8 +250,9 @@ class LVC(Criterion[LVCState]):
             figures["standard error"] = float(error)
         return figures
 
+    @override
     def notes(self, state: LVCState) -> tuple[str, ...]:
-        """Layers left out, far inputs that do not count, and suites or training data too small for the layers."""
+        """Name layers left out, far inputs that do not count, and suites or training data too small for the layers."""
         learnt: LVCLearnt = self.require_learnt()
         widest, valid = max(state.widths), int(state.counts[VALID])
         said = []
@@ -274,8 +279,8 @@ class LVC(Criterion[LVCState]):
             )
         return tuple(said)
 
+    @override
     def undefined(self, state: LVCState) -> str:
-        """Name the layers in which a factorisation failed."""
         learnt: LVCLearnt = self.require_learnt()
         failed = in_execution_order(state.widths, suites_of(state).volumes).isnan().tolist()
         named = ", ".join(name for name, fails in zip(learnt.names, failed, strict=True) if fails)

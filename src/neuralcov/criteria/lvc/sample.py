@@ -32,7 +32,7 @@ class InputSample(Record, name="sample", free=["seen"]):
 
     @classmethod
     def empty(cls, layout: Layout) -> InputSample:
-        """A sample of no input."""
+        """Return a sample of no input."""
         size = max(2, min(_MOST_INPUTS, _MOST_BYTES // (4 * layout.neurons)))
 
         def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
@@ -45,7 +45,7 @@ class InputSample(Record, name="sample", free=["seen"]):
         )
 
     def observe(self, batch: Activations) -> InputSample:
-        """The sample after a batch. Overwrites this one, which calibration alone holds."""
+        """Draw from a batch. Overwrites this one, which calibration alone holds."""
         slots, rows = self._draw(batch.size)
         if slots:
             device = self.values[0].device
@@ -61,7 +61,7 @@ class InputSample(Record, name="sample", free=["seen"]):
         return InputSample(self.seen + batch.size, self.values, self.counted)
 
     def stacks(self) -> tuple[Stack, ...]:
-        """The sampled inputs, as a batch's stacks."""
+        """Return the sampled inputs, as a batch's stacks."""
         filled = slice(0, min(self.seen, self.values[0].shape[0]))
         return tuple(Stack(v[filled], c[filled]) for v, c in zip(self.values, self.counted, strict=True))
 

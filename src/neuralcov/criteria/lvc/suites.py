@@ -43,7 +43,7 @@ class Suites:
 
     @cached_property
     def whole(self) -> tuple[Suite, ...]:
-        """The suites of all inputs."""
+        """Return the suites of all inputs."""
         return self._suites(union(self.folds), None)
 
     def left_out(self) -> Iterator[tuple[Suite, ...]]:
@@ -53,12 +53,12 @@ class Suites:
 
     @cached_property
     def left_out_volumes(self) -> tuple[Volumes, ...]:
-        """The volumes without each fold; none where there is one fold only."""
+        """Return the volumes without each fold; none where there is one fold only."""
         return tuple(tuple(suite.volume for suite in suites) for suites in self.left_out())
 
     @cached_property
     def volumes(self) -> Volumes:
-        """The volume of each layer by group, corrected by the jackknife where there are folds."""
+        """Return the volume of each layer by group, corrected by the jackknife where there are folds."""
         volumes = tuple(suite.volume for suite in self.whole)
         count = len(self.left_out_volumes)
         if not count:

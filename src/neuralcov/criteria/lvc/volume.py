@@ -98,7 +98,7 @@ class TrainingCovariance(Record, name="training-covariance"):
 
     @property
     def failed(self) -> Bool[Tensor, "layers"]:
-        """Layers in which T is too close to singular to be factorised."""
+        """Return layers in which T is too close to singular to be factorised."""
         return self.whitening[:, 0, 0].isnan()
 
     def rows(self, values: Float[Tensor, "batch layers width"]) -> Float[Tensor, "layers batch width"]:
@@ -135,24 +135,24 @@ class Suite:
 
     @cached_property
     def count(self) -> Float[Tensor, "layers"]:
-        """How many inputs count, per layer."""
+        """Return how many inputs count, per layer."""
         return self.moments.count if self.here is None else self.moments.count + self.here.sum(1)
 
     @cached_property
     def mean(self) -> Float[Tensor, "layers width"]:
-        """Mean of all rows."""
+        """Return the mean of all rows."""
         if self._offsets is None:
             return self.moments.mean
         return self.moments.mean + self._offsets.sum(1) / self.count.clamp(min=1)[:, None]
 
     @cached_property
     def log_det(self) -> Float[Tensor, "layers"]:
-        """Logarithm of det(I + Σ), NaN where the factorisation fails."""
+        """Return the logarithm of det(I + Σ), NaN where the factorisation fails."""
         return self._factors(1 / self.count.clamp(min=1)).log_det
 
     @cached_property
     def volume(self) -> Float[Tensor, "layers"]:
-        """Bits per neuron of each layer; 0 for at most one input."""
+        """Return bits per neuron of each layer; 0 for at most one input."""
         return torch.where(self.count > 1, self._bits(self.log_det), 0.0)
 
     def gain(self, rows: Float[Tensor, "layers batch width"]) -> Float[Tensor, "batch layers"]:
@@ -180,7 +180,7 @@ class Suite:
 
     @cached_property
     def _offsets(self) -> Tensor | None:
-        """D, zero in slots that hold nothing."""
+        """Return d, zero in slots that hold nothing."""
         if self.long_rows is None or self.here is None or (self._glance and self._glance.surely_down()):
             return None
         return torch.where(self.here[:, :, None], self.long_rows - self.moments.mean[:, None], 0.0)

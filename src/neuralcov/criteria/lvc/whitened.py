@@ -46,34 +46,34 @@ class Whitened:
 
     @property
     def size(self) -> int:
-        """Number of inputs."""
+        """Return the number of inputs."""
         return len(self.squares)
 
     @cached_property
     def valid_mask(self) -> Bool[Tensor, "batch layers"]:
-        """Which rows count, as a mask that is always there."""
+        """Return which rows count, as a mask that is always there."""
         return torch.ones_like(self.squares, dtype=torch.bool) if self.valid is None else self.valid
 
     @cached_property
     def measurable(self) -> Bool[Tensor, "batch"]:
-        """Inputs that lie nowhere beyond what can be measured; what is not a number lies beyond it."""
+        """Return inputs that lie nowhere beyond what can be measured; what is not a number lies beyond it."""
         near = self.squares <= TOO_FAR**2
         return (near if self.valid is None else near | ~self.valid).all(1)
 
     @cached_property
     def short(self) -> bool:
-        """Whether all rows are known to be ordinary ones, the usual case. Looks only where looking is free."""
+        """Return whether all rows are known to be ordinary ones, the usual case. Looks only where looking is free."""
         return not self.size or (self.squares.device.type == "cpu" and bool((self.squares <= STRETCHED**2).all()))
 
     @cached_property
     def columns(self) -> tuple[slice, ...]:
-        """Where each group's layers stand among all."""
+        """Return where each group's layers stand among all."""
         ends = itertools.accumulate(len(y) for y in self.rows)
         return tuple(slice(end - len(y), end) for end, y in zip(ends, self.rows, strict=True))
 
     @cached_property
     def layers(self) -> Int[Tensor, "#batch"]:
-        """How many layers each input has that vary in training."""
+        """Return how many layers each input has that vary in training."""
         return self.varies.sum()[None] if self.valid is None else (self.valid & self.varies).sum(1)
 
     def lengths(self, corrected: Callable[[Tensor], Tensor] | None = None) -> Float[Tensor, "batch"]:

@@ -2,7 +2,15 @@
 
 For the length of a batch the layers' scatter matrices lie packed as tiles of their lower halves, all layers behind
 each other, so that four kernel launches judge and take an input, whatever the number of layers, and nothing waits
-for the device in between.
+for the device in between:
+
+1. ``judge`` sums, tile by tile, the absolute entries that each scatter matrix would have with the input;
+2. ``weigh`` adds the tiles of a layer up to the norm that it would have, and so to its gain;
+3. ``take`` adds the input to the scatter of every layer that takes it, if the gains together exceed the limit;
+4. ``settle`` does the same to counts, means and norms, and notes whether the input was admitted.
+
+``take`` and ``settle`` come to the same verdict, since both add up the same gains in the same order. Kernels of one
+stream run one after the other, so that each input is judged on the state that those before it left.
 """
 
 from __future__ import annotations
@@ -15,7 +23,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.shapes import Bool, Float
-from neuralcov.criteria.nlc.covariance_norm import spread
+from neuralcov.criteria.nlc.covariance_norm import covariance_norm
 from neuralcov.statistics.moments import LayerMoments
 
 _BLOCK = 64
@@ -37,7 +45,7 @@ class _Plan:
 def admit_one_by_one(
     groups: tuple[LayerMoments, ...], batch: Activations, *, growing: bool, min_gain: float
 ) -> tuple[Bool[Tensor, "batch"], tuple[LayerMoments, ...], tuple[Float[Tensor, "_"], ...]]:
-    """Which inputs of a batch are admitted in order, and the moments and spreads after them.
+    """Return which inputs of a batch are admitted in order, and the moments and spreads after them.
 
     Every layer must have seen an input before.
     """
@@ -46,7 +54,7 @@ def admit_one_by_one(
     tiles = torch.cat([_packed(moments.scatter) for moments in groups])
     mean = torch.cat([moments.mean.reshape(-1) for moments in groups])
     count = torch.cat([moments.count for moments in groups])
-    norm = torch.cat([spread(m) * m.count * m.width**2 for m in groups])
+    norm = torch.cat([covariance_norm(m) * m.count * m.width**2 for m in groups])
     values = torch.cat([stack.values.double().flatten(1) for stack in batch.stacks], dim=1).contiguous()
     valid = torch.cat([stack.valid_mask() for stack in batch.stacks], dim=1).to(torch.int8).contiguous()
     layers, tile_total = len(count), len(tiles)
@@ -101,7 +109,7 @@ def _planned(groups: tuple[LayerMoments, ...]) -> _Plan:
 
 
 def _packed(scatter: Tensor) -> Tensor:
-    """The lower tiles of every matrix, padded with zeros: ``(layers · tiles, 64, 64)``."""
+    """Return the lower tiles of every matrix, padded with zeros: ``(layers · tiles, 64, 64)``."""
     layers, width = scatter.shape[:2]
     blocks = -(-width // _BLOCK)
     padded = torch.nn.functional.pad(scatter, (0, blocks * _BLOCK - width) * 2)

@@ -16,7 +16,7 @@ _SMALL = 1 << 12
 _BLOCK = 512
 
 
-def spread(moments: LayerMoments) -> Float[Tensor, "layers"]:
+def covariance_norm(moments: LayerMoments) -> Float[Tensor, "layers"]:
     """Sum of the absolute covariances of each layer, divided by the square of its width."""
     if moments.scatter.device.type == "cpu":
         total = torch.stack([_absolute_sum(matrix) for matrix in moments.scatter])
@@ -33,16 +33,16 @@ def _absolute_sum(matrix: Tensor) -> Tensor:
     return torch.stack(parts).sum()
 
 
-def grow(
+def absorb_if_larger(
     moments: LayerMoments, before: Float[Tensor, "layers"], stack: Stack, *, donate: bool = False
 ) -> tuple[LayerMoments, Float[Tensor, "layers"]]:
-    """Moments and spread after a batch that a layer takes only if its spread grows by it, or if it is the first."""
+    """Absorb a batch in layers whose norm grows by it or that had none; return moments and norms."""
     count, mean, rows = moments.join(stack)
     if rows.device.type == "cpu":
         return _grow_layer_by_layer(moments, before, (count, mean, rows), donate)
     scatter = torch.baddbmm(moments.scatter, rows.mT, rows)
     grown = LayerMoments(count, mean, scatter)
-    after = spread(grown)
+    after = covariance_norm(grown)
     taken = (after > before) | ((moments.count == 0) & (count > 0))
     return grown.choose(moments, taken), torch.where(taken, after, before)
 
@@ -50,7 +50,7 @@ def grow(
 def _grow_layer_by_layer(
     moments: LayerMoments, before: Tensor, joined: tuple[Tensor, Tensor, Tensor], donate: bool
 ) -> tuple[LayerMoments, Tensor]:
-    """The same on a CPU: half of the products, in blocks that fit its cache, and no copy of what is refused."""
+    """Do so on a CPU: half of the products, in blocks that fit its cache, and no copy of what is refused."""
     count, mean, rows = joined
     scatter = moments.scatter if donate else moments.scatter.clone()
     counts, means, after = moments.count.clone(), moments.mean.clone(), before.clone()
@@ -88,8 +88,10 @@ def _keep(scatter: Tensor, trial: Tensor) -> None:
         scatter[:top, block] = trial[block, :top].T
 
 
-def spread_gain(moments: LayerMoments, values: Float[Tensor, "batch layers width"]) -> Float[Tensor, "batch layers"]:
-    r"""Change of :func:`spread` if each input alone were added; 0 where a layer has seen nothing.
+def covariance_gain(
+    moments: LayerMoments, values: Float[Tensor, "batch layers width"]
+) -> Float[Tensor, "batch layers"]:
+    r"""Return the change of :func:`covariance_norm` if each input alone were added; 0 where a layer has seen nothing.
 
     After one more input, with d its distance from the mean,
     :math:`\Sigma' = \frac{n}{(n+1)^2}\bigl(\sigma + d d^\top\bigr)` with :math:`\sigma = (n+1)\Sigma`, so that
@@ -105,12 +107,12 @@ def spread_gain(moments: LayerMoments, values: Float[Tensor, "batch layers width
     scale = (count + 1) / count.clamp(min=1)
     stretch = stretched if usable(apart.device) else _stretched_in_tiles
     added = count / (count + 1) ** 2 * stretch(moments.scatter, scale, apart)
-    change = added / moments.width**2 - spread(moments) / (count + 1)
+    change = added / moments.width**2 - covariance_norm(moments) / (count + 1)
     return torch.where(count > 0, change, 0.0)
 
 
 def _stretched_in_tiles(scatter: Tensor, scale: Tensor, apart: Tensor) -> Float[Tensor, "batch layers"]:
-    """Per input and layer Σ (|σ + dᵢdⱼ| − |σ|), over tiles of the lower half that stay in cache."""
+    """Return, per input and layer, Σ (|σ + dᵢdⱼ| − |σ|), over tiles of the lower half that stay in cache."""
     total = torch.zeros(apart.shape[:2], dtype=torch.float64, device=apart.device)
     width = scatter.shape[1]
     for layer in range(len(scatter)):
@@ -127,7 +129,7 @@ def _stretched_in_tiles(scatter: Tensor, scale: Tensor, apart: Tensor) -> Float[
 
 
 def _stretched(sigma: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """The same over one tile."""
+    """Sum the same over one tile."""
     before = sigma.abs()
     if sigma.numel() <= _SMALL:
         parts = [

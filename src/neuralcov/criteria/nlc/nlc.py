@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
@@ -27,20 +28,20 @@ from neuralcov.core.memory import parse_bytes, show_bytes
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.nlc.admission import admit_one_by_one
-from neuralcov.criteria.nlc.covariance_norm import grow, spread, spread_gain
+from neuralcov.criteria.nlc.covariance_norm import absorb_if_larger, covariance_gain, covariance_norm
 from neuralcov.kernels.operations import usable
 from neuralcov.statistics.moments import LayerMoments, empty_moments
 
 
 @dataclass(frozen=True, eq=False)
-class LayerSpread(Record, name="layer-covariance"):
+class LayerCovariance(Record, name="layer-covariance"):
     """Moments of the layers of one width, and the spread they amount to."""
 
     moments: LayerMoments
     spread: Float[Tensor, "layers"] | None
 
 
-Entry = tuple[LayerSpread, ...]
+Entry = tuple[LayerCovariance, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,24 +88,24 @@ class NLC(Criterion[NLCState]):
         parse_bytes(self.memory)
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Labels, for class-wise coverage only."""
         return frozenset() if self.classes is None else frozenset({"labels"})
 
     @property
+    @override
     def promises(self) -> frozenset[str]:
-        """The growing rule never falls; the other does not care for order, split or merging."""
         if self.rule == "growing":
             return frozenset({NEVER_FALLS})
         return frozenset({ORDER_FREE, SPLIT_FREE, MERGE_EXACT})
 
     @property
+    @override
     def fixed_size(self) -> bool:
-        """Without classes, which appear as they are seen."""
         return self.classes is None
 
+    @override
     def init(self, layout: Layout) -> NLCState:
-        """No spread anywhere."""
         needed = 8 * (self.classes or 1) * sum(width**2 for width in layout.widths.values())
         if needed > parse_bytes(self.memory):
             raise MemoryBudgetError(
@@ -115,13 +116,13 @@ class NLC(Criterion[NLCState]):
         entries = (_nothing(layout, self.rule),) if self.classes is None else (None,) * self.classes
         return NLCState(no_counts(layout), widths_of(layout), entries)
 
+    @override
     def template(self, layout: Layout) -> NLCState:
-        """Return a state in which every class was seen."""
         entries = (_nothing(layout, self.rule),) * len(self.init(layout).classes)
         return NLCState(no_counts(layout), widths_of(layout), entries)
 
+    @override
     def observe(self, state: NLCState, batch: Activations, *, donate: bool = False) -> NLCState:
-        """Let every layer, of every class, take the batch or refuse it."""
         counts = state.counts + batch.input_counts
         if self.classes is None:
             return NLCState(counts, state.widths, (self._take(state.classes[0], batch, donate=donate),))
@@ -135,29 +136,30 @@ class NLC(Criterion[NLCState]):
         counts = exclude_placeless(counts, batch.input_counts[VALID] - placed)
         return NLCState(counts, state.widths, tuple(classes))
 
+    @override
     def merge(self, a: NLCState, b: NLCState) -> NLCState:
-        """Growing: per layer the largest of both and their union. All: the union."""
+        """Merge layer by layer: the growing rule keeps the largest of both and their union, the other the union."""
         classes = tuple(self._merge_entries(x, y) for x, y in zip(a.classes, b.classes, strict=True))
         return NLCState(a.counts + b.counts, a.widths, classes)
 
+    @override
     def value(self, state: NLCState) -> Float[Tensor, ""]:
-        """Spread summed over layers, averaged over classes."""
         total = torch.zeros((), dtype=torch.float64, device=state.counts.device)
         for entry in state.classes:
             for group in entry or ():
                 total = total + _spread(group).sum()
         return total / len(state.classes)
 
+    @override
     def by_layer(self, state: NLCState) -> Float[Tensor, "layers"]:
-        """Spread of each layer, averaged over classes."""
         total = torch.zeros(len(state.widths), dtype=torch.float64, device=state.counts.device)
         for entry in state.classes:
             if entry is not None:
                 total = total + in_execution_order(state.widths, [_spread(group) for group in entry])
         return total / len(state.classes)
 
+    @override
     def gain(self, state: NLCState, batch: Activations) -> Float[Tensor, "batch"]:
-        """What each input alone would add, all inputs of the batch judged together."""
         if self.classes is None:
             return self._gain_of(state.classes[0], batch)
         gains = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
@@ -165,10 +167,11 @@ class NLC(Criterion[NLCState]):
             gains[rows] = self._gain_of(state.classes[label], batch.take(rows)) / self.classes
         return gains
 
+    @override
     def admit(
         self, state: NLCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], NLCState]:
-        """In order, inputs by which the value grows."""
+        """Admit, in order, inputs by which the value grows."""
         entry = state.classes[0]
         if self.classes is not None or entry is None or _has_empty_layers(entry):
             return super().admit(state, batch, min_gain=min_gain)
@@ -178,7 +181,7 @@ class NLC(Criterion[NLCState]):
             admitted, moved, spreads = admit_one_by_one(moments, batch, growing=growing, min_gain=min_gain)
             # No layer takes an excluded input, but its gain of 0 exceeds a negative limit.
             admitted = admitted & batch.finite
-            groups = tuple(LayerSpread(m, s if growing else None) for m, s in zip(moved, spreads, strict=True))
+            groups = tuple(LayerCovariance(m, s if growing else None) for m, s in zip(moved, spreads, strict=True))
             counts = count_admitted(state.counts, admitted, self.exclusions(batch))
             return admitted, NLCState(counts, state.widths, (groups,))
         if self.rule != "growing" or min_gain != 0:
@@ -193,8 +196,8 @@ class NLC(Criterion[NLCState]):
         counts = count_admitted(before.counts, admitted, self.exclusions(batch))
         return admitted, NLCState(counts, state.widths, state.classes)
 
+    @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """Inputs that are not finite and, with classes, those labelled outside them."""
         found = not_finite(batch)
         if self.classes is None:
             return found
@@ -205,14 +208,14 @@ class NLC(Criterion[NLCState]):
     def _gain_of(self, entry: Entry | None, batch: Activations) -> Tensor:
         gains = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
         for group, stack in zip(entry or (), batch.stacks, strict=entry is not None):
-            change = spread_gain(group.moments, stack.values)
+            change = covariance_gain(group.moments, stack.values)
             if stack.valid is not None:
                 change = change.masked_fill(~stack.valid, 0)
             gains += (change.clamp(min=0) if self.rule == "growing" else change).sum(1)
         return gains
 
     def _by_class(self, batch: Activations) -> Iterator[tuple[int, Tensor]]:
-        """Every class of the batch within range, with the rows that carry it; waits for the device once."""
+        """Yield every class of the batch within range, with the rows that carry it; waits for the device once."""
         assert batch.labels is not None
         assert self.classes is not None
         labels = batch.labels.cpu()
@@ -224,10 +227,10 @@ class NLC(Criterion[NLCState]):
         entry = entry or _nothing(batch.layout, self.rule)
         return tuple(self._step(group, stack, donate=donate) for group, stack in zip(entry, batch.stacks, strict=True))
 
-    def _step(self, group: LayerSpread, stack: Stack, *, donate: bool) -> LayerSpread:
+    def _step(self, group: LayerCovariance, stack: Stack, *, donate: bool) -> LayerCovariance:
         if group.spread is None:
-            return LayerSpread(group.moments.absorb(stack, donate=donate), None)
-        return LayerSpread(*grow(group.moments, group.spread, stack, donate=donate))
+            return LayerCovariance(group.moments.absorb(stack, donate=donate), None)
+        return LayerCovariance(*absorb_if_larger(group.moments, group.spread, stack, donate=donate))
 
     def _merge_entries(self, a: Entry | None, b: Entry | None) -> Entry | None:
         if a is None or b is None:
@@ -236,27 +239,27 @@ class NLC(Criterion[NLCState]):
 
 
 def _nothing(layout: Layout, rule: str) -> Entry:
-    """Spreads of no input. Only the growing rule compares at every batch and so carries them along."""
+    """Return the covariances of no input. Only the growing rule compares at every batch and so carries them along."""
     carried = rule == "growing"
-    return tuple(LayerSpread(m, torch.zeros_like(m.count) if carried else None) for m in empty_moments(layout))
+    return tuple(LayerCovariance(m, torch.zeros_like(m.count) if carried else None) for m in empty_moments(layout))
 
 
 def _has_empty_layers(entry: Entry) -> bool:
-    """Whether some layer would take its first input whatever it gains."""
+    """Return whether some layer would take its first input whatever it gains."""
     return any(bool((group.moments.count == 0).any()) for group in entry)
 
 
-def _spread(group: LayerSpread) -> Tensor:
-    return spread(group.moments) if group.spread is None else group.spread
+def _spread(group: LayerCovariance) -> Tensor:
+    return covariance_norm(group.moments) if group.spread is None else group.spread
 
 
-def _merge_groups(a: LayerSpread, b: LayerSpread) -> LayerSpread:
+def _merge_groups(a: LayerCovariance, b: LayerCovariance) -> LayerCovariance:
     union = a.moments.merge(b.moments)
     if a.spread is None or b.spread is None:
-        return LayerSpread(union, None)
-    value = spread(union)
+        return LayerCovariance(union, None)
+    value = covariance_norm(union)
     # A layer that has seen nothing yet gives way to inputs whose spread is 0 as well: the first are always taken.
     larger = b.moments.choose(a.moments, (b.spread > a.spread) | (a.moments.count == 0))
     largest = torch.maximum(a.spread, b.spread)
     taken = value > largest
-    return LayerSpread(union.choose(larger, taken), torch.maximum(value, largest))
+    return LayerCovariance(union.choose(larger, taken), torch.maximum(value, largest))

@@ -16,7 +16,7 @@ from neuralcov.statistics.traces import TraceStore
 
 
 def k_means(rows: Bool[Tensor, "rows bits"], clusters: int, *, seed: int = 0, rounds: int = 100) -> Int[Tensor, "rows"]:
-    """The cluster of every row, by Lloyd's algorithm from a k-means++ start.
+    """Return the cluster of every row, by Lloyd's algorithm from a k-means++ start.
 
     Rows as near to one centre as to another go to the lower one. There are fewer clusters than asked for where
     there are fewer distinct rows, and where one loses all its rows on the way.
@@ -40,7 +40,7 @@ def k_means(rows: Bool[Tensor, "rows bits"], clusters: int, *, seed: int = 0, ro
 
 
 def seeds(rows: Bool[Tensor, "rows bits"], clusters: int, *, seed: int = 0) -> Int[Tensor, "_"]:
-    """Rows to start from, by k-means++: each is drawn by its squared distance to the nearest one before.
+    """Return rows to start from, by k-means++: each is drawn by its squared distance to the nearest one before.
 
     One number u in [0, 1) is drawn for each: first row ⌊u·n⌋, then the first whose running sum of squared
     distances exceeds u times their total.
@@ -58,12 +58,12 @@ def seeds(rows: Bool[Tensor, "rows bits"], clusters: int, *, seed: int = 0) -> I
 
 
 def _bits_apart(rows: Tensor, row: Tensor) -> Float[Tensor, "rows"]:
-    """Squared distance of every row to one of them: the number of bits that differ."""
+    """Return the squared distance of every row to one of them: the number of bits that differ."""
     return (rows ^ row).sum(1, dtype=torch.float64)
 
 
 def _nearest(rows: Tensor, sums: Float[Tensor, "k bits"], counts: Float[Tensor, "k"]) -> Int[Tensor, "rows"]:
-    """The nearest centre S/n of every row x: the least (S·S − 2n·x·S)/n², which is ‖x − S/n‖² − ‖x‖²."""
+    """Return the nearest centre S/n of every row x: the least (S·S − 2n·x·S)/n², which is ‖x − S/n‖² − ‖x‖²."""
     squares = sums.square().sum(1)
     labels = []
     for part in blocks(len(rows), rows.shape[1], rows.device):
@@ -83,18 +83,18 @@ class AbstractPaths(Record, name="abstract-paths"):
 
     @cached_property
     def on_host(self) -> tuple[Bool[Tensor, "paths neurons"], list[int]]:
-        """All paths counted through, and where the training inputs of each end, for loops that the host runs."""
+        """Return all paths counted through, and where the training inputs of each end, for loops that the host runs."""
         return self.paths.flatten(0, 1).cpu(), self.sizes.flatten().cumsum(0).tolist()
 
     def place(self, classes: Int[Tensor, "batch"]) -> tuple[Int[Tensor, "batch"], Bool[Tensor, "batch"]]:
-        """Where each class stands here, and whether it is here and has a path."""
+        """Return where each class stands here, and whether it is here and has a path."""
         index = torch.searchsorted(self.classes, classes).clamp(max=len(self.classes) - 1)
         return index, (self.classes[index] == classes) & (self.sizes[index] > 0).any(1)
 
     def likeness(
         self, bits: Bool[Tensor, "batch neurons"], index: Int[Tensor, "batch"], widths: tuple[int, ...]
     ) -> Float[Tensor, "batch clusters parts"]:
-        """Jaccard of every path with each abstract path of its class, in each part of the given widths.
+        """Return the Jaccard likeness of every path with each abstract path of its class, part by part.
 
         Two paths that are both empty have nothing in common: 0.
         """
@@ -109,7 +109,7 @@ class AbstractPaths(Record, name="abstract-paths"):
     def nearest(
         self, bits: Bool[Tensor, "batch neurons"], index: Int[Tensor, "batch"], widths: tuple[int, ...]
     ) -> Int[Tensor, "batch"]:
-        """The abstract path of its class that each path is most like, by the mean over layers; the first of equals.
+        """Return the abstract path of its class that each path is most like by the mean over layers, the first on ties.
 
         Counted through: path k of the class at ``index`` is ``index · clusters + k``.
         """
@@ -134,14 +134,14 @@ class Members(Record, name="path-members"):
 
     @cached_property
     def on_host(self) -> Int[Tensor, "rows"]:
-        """The numbers, where traces are looked up by them."""
+        """Return the numbers, where traces are looked up by them."""
         return self.numbers.cpu()
 
 
 def abstract_paths(
     rows: PathRows, classes: Int[Tensor, "classes"], neurons: int, clusters: int, beta: float
 ) -> tuple[AbstractPaths, Int[Tensor, "rows"]]:
-    """Every class's paths clustered and abstracted, and the numbers of each abstract path's inputs in turn."""
+    """Cluster and abstract every class's paths; return them, and the numbers of each abstract path's inputs in turn."""
     paths = torch.zeros(len(classes), clusters, neurons, dtype=torch.bool, device=classes.device)
     sizes = torch.zeros(len(classes), clusters, dtype=torch.int64, device=classes.device)
     numbers = []
@@ -166,7 +166,7 @@ def distances(
     chosen: Int[Tensor, "batch"],
     widths: tuple[int, ...],
 ) -> Float[Tensor, "batch layers"]:
-    """Per layer, the least distance to the training inputs of the chosen abstract path, over its neurons.
+    """Return, per layer, the least distance to the training inputs of the chosen abstract path, over its neurons.
 
     Infinity for an input that chose none, by a negative number. Waits for the device once, to see which paths
     were chosen.
@@ -182,7 +182,7 @@ def distances(
 def furthest(
     abstract: AbstractPaths, members: Members, rows: PathRows, widths: tuple[int, ...]
 ) -> Float[Tensor, "layers"]:
-    """Per layer the largest distance of a training input to the others of the path it is most like; 0 for none."""
+    """Return, per layer, how far the most isolated training input lies from others of its abstract path; 0 for none."""
     index, _ = abstract.place(rows.classes)
     chosen = [
         abstract.nearest(rows.bits(some, sum(widths)), index[some], widths)
@@ -205,7 +205,7 @@ def _from_path(
     widths: tuple[int, ...],
     own: Int[Tensor, "some"] | None = None,
 ) -> Float[Tensor, "some layers"]:
-    """The least distances from one abstract path's training inputs; those with ``own`` numbers do not count."""
+    """Return the least distances from one abstract path's training inputs; those with ``own`` numbers do not count."""
     paths, ends = abstract.on_host
     theirs = members.on_host[ends[path - 1] if path else 0 : ends[path]]
     traces, device = members.traces.rows(theirs), activations.device

@@ -25,7 +25,7 @@ from neuralcov.statistics.traces import Traces, trace_of
 
 
 @dataclass(frozen=True, eq=False)
-class NPCFit(Record, name="npc-learnt"):
+class NPCLearnt(Record, name="npc-learnt"):
     """What NPC learnt: abstract paths and, in activation mode, the training inputs behind them.
 
     A state file holds no training inputs: loaded without its calibration it has a value but takes no batch.
@@ -94,8 +94,8 @@ class NPC(BitmapCriterion):
                 raise checks.argument_error(self, "upper", "left out in mode='structure', which has no distances")
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """The predicted class, and how far each neuron speaks for it."""
         return frozenset({"predictions", "relevance"})
 
     @property
@@ -115,32 +115,32 @@ class NPC(BitmapCriterion):
             )
         abstract, numbers = abstract_paths(rows, paths.classes, sum(widths), self.clusters, self.beta)
         if self.mode == "structure":
-            return replace(self, learnt=NPCFit(abstract, None))
+            return replace(self, learnt=NPCLearnt(abstract, None))
         upper = torch.full((len(widths),), self.upper or 0.0, dtype=torch.float64, device=numbers.device)
         members = Members(calibration[Traces()].of_layers(calibration.names), numbers, upper)
         if self.upper is None:
             members = replace(members, upper=furthest(abstract, members, rows, widths))
-        return replace(self, learnt=NPCFit(abstract, members))
+        return replace(self, learnt=NPCLearnt(abstract, members))
 
-    def for_state_file(self) -> NPCFit | None:
-        """The abstract paths; the training inputs behind them stay in the saved calibration."""
+    @override
+    def for_state_file(self) -> NPCLearnt | None:
         return None if self.learnt is None else replace(self.learnt, members=None)
 
-    def learnt_template(self, layout: Layout) -> NPCFit:
-        """Return abstract paths of any number of classes."""
+    @override
+    def learnt_template(self, layout: Layout) -> NPCLearnt:
         paths = torch.empty(0, self.clusters, layout.neurons, dtype=torch.bool, device=layout.device)
         sizes = torch.empty(0, self.clusters, dtype=torch.int64, device=layout.device)
-        return NPCFit(AbstractPaths(sizes.new_empty(0), paths, sizes), None)
+        return NPCLearnt(AbstractPaths(sizes.new_empty(0), paths, sizes), None)
 
     @override
     def shape(self, layout: Layout) -> tuple[int, ...]:
-        learnt: NPCFit = self.require_learnt()
+        learnt: NPCLearnt = self.require_learnt()
         layers = (len(layout),) if self.mode == "activation" else ()
         return (len(learnt.abstract.classes), self.clusters, *layers, self.buckets)
 
     @override
     def flat_hits(self, batch: Activations) -> Int[Tensor, "batch k"]:
-        learnt: NPCFit = self.require_learnt()
+        learnt: NPCLearnt = self.require_learnt()
         _, index, _ = self._place(batch)
         if self.mode == "structure":
             return self._by_likeness(learnt, batch, index)
@@ -148,7 +148,6 @@ class NPC(BitmapCriterion):
 
     @override
     def by_layer(self, state: AnyBitmap) -> Float[Tensor, "layers"] | None:
-        """Return, in activation mode, each layer's covered cells divided by its cells; a structure has no layers."""
         if self.mode == "structure" or not isinstance(state, FlatBitmapState):
             return None
         return state.covered.double().mean((0, 1, 3))
@@ -160,11 +159,11 @@ class NPC(BitmapCriterion):
 
     def _place(self, batch: Activations) -> tuple[Bool[Tensor, "batch"], Int[Tensor, "batch"], Bool[Tensor, "batch"]]:
         """Return which inputs have finite outputs and relevance, the index of their class, whether it has a path."""
-        learnt: NPCFit = self.require_learnt()
+        learnt: NPCLearnt = self.require_learnt()
         assert batch.predictions is not None
         return finite_with_relevance(batch), *learnt.abstract.place(batch.predictions.to(batch.device))
 
-    def _by_likeness(self, learnt: NPCFit, batch: Activations, index: Tensor) -> Int[Tensor, "batch clusters"]:
+    def _by_likeness(self, learnt: NPCLearnt, batch: Activations, index: Tensor) -> Int[Tensor, "batch clusters"]:
         """Return a bucket of likeness to each abstract path of the class; negative where there is none."""
         bits = critical_paths(batch, self.alpha)
         alike = learnt.abstract.likeness(bits, index, (bits.shape[1],))[:, :, 0]
@@ -172,7 +171,7 @@ class NPC(BitmapCriterion):
         path = index[:, None] * self.clusters + torch.arange(self.clusters, device=index.device)
         return torch.where(learnt.abstract.sizes[index] > 0, path * self.buckets + bucket, -1)
 
-    def _by_distance(self, learnt: NPCFit, batch: Activations, index: Tensor) -> Int[Tensor, "batch layers"]:
+    def _by_distance(self, learnt: NPCLearnt, batch: Activations, index: Tensor) -> Int[Tensor, "batch layers"]:
         """Return a bucket of distance in each layer, from the abstract path most alike; negative beyond ``upper``."""
         if learnt.members is None:
             raise CalibrationError(

@@ -24,7 +24,7 @@ from neuralcov.statistics.statistic import Statistic
 
 
 def critical_neurons(relevance: Float[Tensor, "batch width"], alpha: float) -> Bool[Tensor, "batch width"]:
-    """Per input the shortest prefix of neurons by falling relevance that reaches alpha of the positive relevance.
+    """Return the fewest neurons of each input, by falling relevance, that reach alpha of its positive relevance.
 
     Equal neurons come in by rising index; without positive relevance the path is empty. Sums are float64, taken
     in the order of the prefix.
@@ -41,7 +41,7 @@ def critical_neurons(relevance: Float[Tensor, "batch width"], alpha: float) -> B
 
 
 def critical_paths(batch: Activations, alpha: float) -> Bool[Tensor, "batch neurons"]:
-    """The paths of a batch's inputs, one bit per neuron, layer after layer in execution order.
+    """Return the paths of a batch's inputs, one bit per neuron, layer after layer in execution order.
 
     A layer an input lacks (a step past its end) has no part in its path, and neither has an input that is not
     finite.
@@ -61,7 +61,7 @@ def critical_paths(batch: Activations, alpha: float) -> Bool[Tensor, "batch neur
 
 
 def finite_with_relevance(batch: Activations) -> Bool[Tensor, "batch"]:
-    """Whether every output of an input and all its relevance are finite numbers."""
+    """Return whether every output of an input and all its relevance are finite numbers."""
 
     def compute() -> Tensor:
         assert batch.relevance is not None
@@ -91,7 +91,7 @@ class PathRows(Record, name="path-rows"):
         return len(self.classes)
 
     def bits(self, rows: slice | Tensor, neurons: int) -> Bool[Tensor, "_ neurons"]:
-        """Some of the paths, one bit per neuron."""
+        """Return some of the paths, one bit per neuron."""
         return unpack(self.words[rows], neurons)
 
 
@@ -116,20 +116,20 @@ class TrainingPaths(Record, name="paths", free=["finite"]):
 
     @property
     def alpha(self) -> float:
-        """The share of relevance a path must reach."""
+        """Return the share of relevance a path must reach."""
         return float(self.name.removeprefix("paths(").removesuffix(")"))
 
     @property
     def rows(self) -> PathRows:
-        """All inputs in one."""
+        """Return all inputs in one."""
         return _joined(self.parts)
 
     def finished(self) -> TrainingPaths:
-        """The same with all inputs in one part, so that it does not matter in what batches they came."""
+        """Join all inputs in one part, so that it does not matter in what batches they came."""
         return replace(self, parts=(self.rows,))
 
     def observe(self, batch: Activations) -> TrainingPaths:
-        """The paths after a batch."""
+        """Add the paths of a batch."""
         if batch.labels is None:
             raise CalibrationError(
                 "paths are learnt from correctly classified inputs: calibrate with labels, "
@@ -185,7 +185,7 @@ class Paths(Statistic[TrainingPaths], name="paths"):
 
 
 def _appended(parts: tuple[PathRows, ...], rows: PathRows) -> tuple[PathRows, ...]:
-    """The parts and one more; a part is joined to the one before unless that is much larger, so few are left."""
+    """Append a part, and join it to the one before unless that is much larger, so that few are left."""
     while parts and len(parts[-1]) <= 2 * len(rows):
         parts, rows = parts[:-1], _joined((parts[-1], rows))
     return (*parts, rows) if len(rows) or not parts else parts

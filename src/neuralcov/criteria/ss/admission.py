@@ -1,8 +1,9 @@
-"""Inputs offered to sign-sign coverage one after the other: what each would newly show where it stands.
+"""Decide which inputs of a batch SS admits, in order.
 
-What an input shows depends on which of those before it were taken. That is computed for all inputs at once, told who
-is taken; with what it says about who gains, it is computed again, until nothing changes. The verdict on an input
-depends on those before it only, so that each round settles at least one more, and in practice nearly all.
+An input's gain depends on which earlier inputs were admitted. Start by assuming none, compute every input's gain at
+once, admit those that gain, and repeat with that answer until it stops changing. A verdict depends on earlier inputs
+only, so each round settles at least one more, and in practice nearly all; an answer that does not change is the one
+that judging the inputs one by one would give.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Int
-from neuralcov.criteria.ss.signs import NOWHERE, Offer, SignPairs, neighbours, positions
+from neuralcov.criteria.ss.signs import NOWHERE, SignBatch, SignPairs, neighbours, positions
 from neuralcov.kernels.hashing import count_bits, lexical_orders
 
 _ALL_BITS = -1
@@ -22,7 +23,7 @@ _ALL_BITS = -1
 _TEMPORARIES = 8
 
 
-class SignQueue:
+class OrderedAdmission:
     """One offer queueing up for one pair of layers.
 
     Args:
@@ -32,7 +33,7 @@ class SignQueue:
         order: of the keys, equal ones as they queue up.
     """
 
-    def __init__(self, pairs: SignPairs, offer: Offer, keys: Int[Tensor, "batch 2"], order: Tensor) -> None:
+    def __init__(self, pairs: SignPairs, offer: SignBatch, keys: Int[Tensor, "batch 2"], order: Tensor) -> None:
         self._pairs, self._offer, self._order = pairs, offer, order
         self._table = keys[order]
         first = torch.ones_like(offer.valid)
@@ -46,8 +47,8 @@ class SignQueue:
         self.sizes = torch.stack([self._matches.sum(), within.max(), self._matches.sum(1).max()])
 
     @classmethod
-    def of_all(cls, pairs: Sequence[SignPairs], offers: Sequence[Offer]) -> list[SignQueue]:
-        """The queues of one offer for each pair of layers, without those where nothing can be shown.
+    def of_all(cls, pairs: Sequence[SignPairs], offers: Sequence[SignBatch]) -> list[OrderedAdmission]:
+        """Prepare one batch for each pair of layers; leave out pairs where nothing can be shown.
 
         Waits for the device once.
         """
@@ -59,7 +60,7 @@ class SignQueue:
         return [queue for queue, (matches, _, _) in zip(queues, sizes, strict=True) if matches]
 
     def _prepare(self, matches: int, behind: int, most: int) -> None:
-        """Everything that does not depend on who is taken."""
+        """Compute everything that does not depend on who is admitted."""
         pairs, offer, order = self._pairs, self._offer, self._order
         self._behind, self._most = behind, most
         self._neuron, self._row = positions(self._matches, matches)
@@ -85,10 +86,10 @@ class SignQueue:
         # Of inputs × neurons, and no longer needed.
         del self._near, self._matches
 
-    def newly_shown(self, taken: Bool[Tensor, "batch"]) -> Int[Tensor, "batch"]:
-        """For each input, how many pairs it would newly show after those before it that are taken."""
+    def newly_shown(self, admitted: Bool[Tensor, "batch"]) -> Int[Tensor, "batch"]:
+        """Return, for each input, how many pairs it would newly show after those before it that are admitted."""
         pairs, offer, order = self._pairs, self._offer, self._order
-        here = taken[order]
+        here = admitted[order]
         every = torch.where(here[:, None], offer.every[order], _ALL_BITS)
         some = torch.where(here[:, None], offer.some[order], 0)
         every = self._every & _scanned(every, self._group, self._behind, torch.bitwise_and)
@@ -106,7 +107,7 @@ class SignQueue:
             # What others of the input's own group show with its neighbours is shown already.
             differs = (offer.some[row] | its_some) & ~(offer.every[row] & its_every) & ~shown[neuron]
             differs &= -there.long()[:, None]
-            seen = _scanned(differs & -taken[row].long()[:, None], neuron, self._most - 1, torch.bitwise_or)
+            seen = _scanned(differs & -admitted[row].long()[:, None], neuron, self._most - 1, torch.bitwise_or)
             earlier = torch.zeros_like(seen)
             earlier[1:] = seen[:-1] * (neuron[1:] == neuron[:-1])[:, None]
             counts.index_add_(0, row, count_bits(differs & ~earlier).sum(1))
@@ -120,14 +121,14 @@ class SignQueue:
 
 
 def _rows(table: Tensor, at: Int[Tensor, "some"]) -> Tensor:
-    """Some rows, or zeros where the table has none: these are never used."""
+    """Return some rows, or zeros where the table has none: these are never used."""
     return table[at] if len(table) else table.new_zeros(len(at), *table.shape[1:])
 
 
 def _scanned(
     values: Tensor, group: Int[Tensor, "rows"], reach: int, join: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
-    """Each row joined with all rows before it of the same group, which are at most ``reach``."""
+    """Join each row with all rows before it of the same group, which are at most ``reach``."""
     step = 1
     while step <= reach:
         same = group[step:] == group[:-step]

@@ -43,7 +43,7 @@ class SignPairs(Record, name="sign-pairs"):
 
     @classmethod
     def empty(cls, width: int, next_width: int, device: torch.device) -> SignPairs:
-        """No group and nothing shown."""
+        """Return two layers without a group of inputs and with nothing shown."""
 
         def zeros(rows: int, columns: int) -> Tensor:
             return torch.zeros(rows, columns, dtype=torch.int64, device=device)
@@ -53,16 +53,16 @@ class SignPairs(Record, name="sign-pairs"):
 
     @property
     def width(self) -> int:
-        """Neurons of the first layer."""
+        """Return the neurons of the first layer."""
         return self.shown.shape[0]
 
     def count_shown(self) -> Int[Tensor, ""]:
-        """How many pairs are shown."""
+        """Return how many pairs are shown."""
         return count_bits(self.shown).sum()
 
 
 @dataclass(frozen=True, eq=False)
-class Offer:
+class SignBatch:
     """Groups of inputs offered to a :class:`SignPairs`.
 
     Args:
@@ -83,16 +83,16 @@ class Offer:
 
     @property
     def words(self) -> Int[Tensor, "width 2"]:
-        """The words of the first layer's neurons."""
+        """Return the words of the first layer's neurons."""
         return neuron_words(self.layer, self.signs.shape[1], self.signs.device)
 
     def wanted(self, row: Tensor, neuron: Tensor) -> Int[Tensor, "some 2"]:
-        """The keys of some inputs' sign vectors with one neuron flipped each."""
+        """Return the keys of some inputs' sign vectors with one neuron flipped each."""
         words = self.words[neuron]
         return self.keys[row] + torch.where(self.signs[row, neuron][:, None], -words, words)
 
 
-class Absorption:
+class SignInsertion:
     """One offer taken into one pair of layers, in two phases.
 
     The first finds out, on the device, how many groups and neighbours there are (``sizes``); the second, told
@@ -105,7 +105,7 @@ class Absorption:
         order: of the keys.
     """
 
-    def __init__(self, pairs: SignPairs, offer: Offer, keys: Int[Tensor, "entries 2"], order: Tensor) -> None:
+    def __init__(self, pairs: SignPairs, offer: SignBatch, keys: Int[Tensor, "entries 2"], order: Tensor) -> None:
         self._pairs, self._offer, self._order = pairs, offer, order
         self._table = keys[order]
         self._real = self._table[:, 0] != NOWHERE
@@ -115,8 +115,8 @@ class Absorption:
         self.sizes = torch.stack([self._kept.sum(), self._found.sum()])
 
     @classmethod
-    def of_all(cls, pairs: Sequence[SignPairs], offers: Sequence[Offer]) -> list[Absorption]:
-        """The absorptions of one offer for each pair of layers."""
+    def of_all(cls, pairs: Sequence[SignPairs], offers: Sequence[SignBatch]) -> list[SignInsertion]:
+        """Begin to insert one batch into each pair of layers."""
         keys = [
             torch.cat([pair.keys, offer.keys.masked_fill(~offer.valid[:, None], NOWHERE)])
             for pair, offer in zip(pairs, offers, strict=True)
@@ -125,7 +125,7 @@ class Absorption:
         return [cls(*parts) for parts in zip(pairs, offers, keys, orders, strict=True)]
 
     def finish(self, groups: int, matches: int) -> SignPairs:
-        """The pair of layers with the offer taken in."""
+        """Return the pair of layers with the batch inserted."""
         if groups == len(self._table):
             # Every input has a group of its own, which is how wide layers are: nothing to bring together.
             place, where = torch.arange(groups, device=self._order.device), torch.empty_like(self._order)
@@ -148,7 +148,7 @@ class Absorption:
     def _shown(
         self, place: Int[Tensor, "entries"], own: Int[Tensor, "batch"], every: Tensor, some: Tensor, matches: int
     ) -> Int[Tensor, "width words"]:
-        """The pairs shown now, told the groups of table entries and of offers."""
+        """Return the pairs shown now, told the sign groups of table entries and of the batch."""
         before, offer = self._pairs.shown, self._offer
         if not matches:
             return before
@@ -167,7 +167,7 @@ class Absorption:
         return before | _gathered(differs * same, neuron, self._pairs)
 
     def _combined(self, where: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-        """AND and OR per group; row ``groups`` takes what does not count."""
+        """Return AND and OR per sign group; row ``groups`` takes what is not valid."""
         pairs, offer = self._pairs, self._offer
         old, new = where[: len(pairs.keys)], where[len(pairs.keys) :]
         words = pairs.shown.shape[1]
@@ -186,14 +186,16 @@ class Absorption:
         return every, some
 
 
-def newly_shown(pairs: SignPairs, offer: Offer) -> tuple[Tensor, Tensor, Tensor]:
-    """For each offer alone: where its neighbours are, whether they may exist, and how many may."""
+def newly_shown(pairs: SignPairs, offer: SignBatch) -> tuple[Tensor, Tensor, Tensor]:
+    """Return, for each input alone, where its neighbours are, whether they may exist, and how many may."""
     at, found = neighbours(pairs.keys, offer)
     return at, found, found.sum()
 
 
-def count_newly_shown(pairs: SignPairs, offer: Offer, at: Tensor, found: Tensor, matches: int) -> Int[Tensor, "batch"]:
-    """For each offer alone, how many pairs it would newly show."""
+def count_newly_shown(
+    pairs: SignPairs, offer: SignBatch, at: Tensor, found: Tensor, matches: int
+) -> Int[Tensor, "batch"]:
+    """Return, for each input alone, how many pairs it would newly show."""
     counts = torch.zeros(len(offer.keys), dtype=torch.int64, device=offer.keys.device)
     if not matches:
         return counts
@@ -209,21 +211,21 @@ def count_newly_shown(pairs: SignPairs, offer: Offer, at: Tensor, found: Tensor,
     return counts
 
 
-def as_offer(layer: int, pairs: SignPairs, *, flipping: bool) -> Offer:
-    """The groups of another suite. Their signs are not kept, so both ways of flipping a neuron are tried."""
+def as_batch(layer: int, pairs: SignPairs, *, flipping: bool) -> SignBatch:
+    """Return the groups of another suite. Their signs are not kept, so both ways of flipping a neuron are tried."""
     everyone = torch.ones(len(pairs.keys), dtype=torch.bool, device=pairs.keys.device)
     signs = torch.full((len(pairs.keys), pairs.width), flipping, device=pairs.keys.device)
-    return Offer(layer, pairs.keys, pairs.every, pairs.some, signs, everyone)
+    return SignBatch(layer, pairs.keys, pairs.every, pairs.some, signs, everyone)
 
 
 def positions(found: Bool[Tensor, "rows columns"], count: int) -> tuple[Tensor, Tensor]:
-    """Row and column of the ``count`` true entries; nothing waits for the device, since the number is known."""
+    """Return row and column of the ``count`` true entries; nothing waits for the device, since the number is known."""
     listed = torch.nonzero_static(found, size=count)
     return listed[:, 0], listed[:, 1]
 
 
-def neighbours(table: Tensor, offer: Offer) -> tuple[Tensor, Tensor]:
-    """Per offer and neuron, where in the sorted table the group with that neuron flipped is, and if it is.
+def neighbours(table: Tensor, offer: SignBatch) -> tuple[Tensor, Tensor]:
+    """Return, per input and neuron, where in the sorted table the group with that neuron flipped is, and if it is.
 
     First words are compared only: a wrong match, by a collision of 64 bits, is sorted out where matches are used.
     """
@@ -241,8 +243,8 @@ def neighbours(table: Tensor, offer: Offer) -> tuple[Tensor, Tensor]:
     return at, found
 
 
-def _reduced(offer: Offer, first: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """AND and OR over offers with the same ``first``, standing at that row."""
+def _reduced(offer: SignBatch, first: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Return AND and OR over inputs with the same ``first``, standing at that row."""
     rows = len(first)
     members = torch.zeros(rows, dtype=torch.int32, device=first.device)
     members.index_add_(0, first, torch.ones_like(members))
@@ -251,7 +253,7 @@ def _reduced(offer: Offer, first: Tensor, width: int) -> tuple[Tensor, Tensor]:
         bits = 64 * (columns.stop - columns.start)
 
         def positive(packed: Tensor, columns: slice = columns, bits: int = bits) -> Tensor:
-            """Per bit, how many of the offers that belong together have it."""
+            """Return, per bit, how many of the inputs that belong together have it."""
             counts = torch.zeros(rows, bits, dtype=torch.int32, device=first.device)
             return counts.index_add_(0, first, unpack(packed[:, columns], bits).int())
 
@@ -264,7 +266,7 @@ def _reduced(offer: Offer, first: Tensor, width: int) -> tuple[Tensor, Tensor]:
 
 
 def _gathered(differs: Tensor, neuron: Tensor, pairs: SignPairs) -> Tensor:
-    """OR of the rows of ``differs`` that belong to the same neuron."""
+    """Return the OR of the rows of ``differs`` that belong to the same neuron."""
     shown = torch.zeros_like(pairs.shown)
     for part in blocks(len(neuron), 4 * pairs.next_width, neuron.device):
         seen = torch.zeros(pairs.width, pairs.next_width, dtype=torch.int32, device=neuron.device)

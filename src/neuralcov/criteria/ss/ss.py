@@ -7,18 +7,19 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import no_counts, not_finite
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of, with_excluded
 from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.criteria.ss.admission import SignQueue
+from neuralcov.criteria.ss.admission import OrderedAdmission
 from neuralcov.criteria.ss.signs import (
-    Absorption,
-    Offer,
+    SignBatch,
+    SignInsertion,
     SignPairs,
-    as_offer,
+    as_batch,
     count_newly_shown,
     newly_shown,
 )
@@ -57,45 +58,45 @@ class SS(Criterion[SSState]):
     """
 
     @property
+    @override
     def promises(self) -> frozenset[str]:
-        """ANDs, ORs and sets keep them all."""
         return ALL_PROMISES
 
+    @override
     def init(self, layout: Layout) -> SSState:
-        """No group of inputs anywhere."""
         widths = widths_of(layout)
         pairs = tuple(SignPairs.empty(a, b, layout.device) for a, b in pairwise(widths))
         return SSState(no_counts(layout), widths, pairs)
 
+    @override
     def observe(self, state: SSState, batch: Activations, *, donate: bool = False) -> SSState:
-        """Take the inputs' signs in. Waits for the device once."""
         pairs = _absorbed(state.pairs, _offers(batch)) if batch.size else state.pairs
         return SSState(state.counts + batch.input_counts, state.widths, pairs)
 
+    @override
     def merge(self, a: SSState, b: SSState) -> SSState:
-        """Groups of both, with what they show together."""
         pairs, shown = a.pairs, [x.shown | y.shown for x, y in zip(a.pairs, b.pairs, strict=True)]
         for flipping in (True, False):
-            pairs = _absorbed(pairs, [as_offer(k, theirs, flipping=flipping) for k, theirs in enumerate(b.pairs)])
+            pairs = _absorbed(pairs, [as_batch(k, theirs, flipping=flipping) for k, theirs in enumerate(b.pairs)])
         joined = tuple(
             SignPairs(p.keys, p.every, p.some, p.shown | s, p.next_width) for p, s in zip(pairs, shown, strict=True)
         )
         return SSState(a.counts + b.counts, a.widths, joined)
 
+    @override
     def value(self, state: SSState) -> Float[Tensor, ""]:
-        """Pairs shown, divided by all pairs."""
         total = sum(a * b for a, b in pairwise(state.widths))
         if not total:
             return torch.zeros((), dtype=torch.float64, device=state.counts.device)
         return torch.stack([pairs.count_shown() for pairs in state.pairs]).sum().double() / total
 
+    @override
     def by_layer(self, state: SSState) -> Float[Tensor, "layers"]:
-        """Share of each layer's pairs with the next; the last layer has none."""
         shares = [pairs.count_shown().double() / (pairs.width * pairs.next_width) for pairs in state.pairs]
         return torch.stack([*shares, torch.full((), torch.nan, dtype=torch.float64, device=state.counts.device)])
 
+    @override
     def gain(self, state: SSState, batch: Activations) -> Float[Tensor, "batch"]:
-        """Pairs each input alone would newly show, divided by all pairs. Waits for the device once."""
         gains = torch.zeros(batch.size, dtype=torch.int64, device=batch.device)
         if not batch.size or not state.pairs:
             return gains.double()
@@ -106,10 +107,11 @@ class SS(Criterion[SSState]):
             gains += count_newly_shown(pairs, offer, at, found, matches)
         return gains.double() / sum(a * b for a, b in pairwise(state.widths))
 
+    @override
     def admit(
         self, state: SSState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], SSState]:
-        """In order, inputs that show a pair; see ``admission.py``. Waits for the device every round."""
+        """Admit, in order, inputs that show a pair; see ``admission.py``. Waits for the device every round."""
         if min_gain < 0:
             return super().admit(state, batch, min_gain=min_gain)
         admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
@@ -120,15 +122,15 @@ class SS(Criterion[SSState]):
             state = self.observe(state, part.take(chosen.nonzero()[:, 0]))
         return admitted, with_excluded(state, self.exclusions(batch))
 
+    @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """Inputs that are not finite; any other has its signs."""
         return not_finite(batch)
 
 
 def _gaining(state: SSState, batch: Activations, min_gain: float) -> Bool[Tensor, "batch"]:
-    """Which inputs gain, each on the state as those of them before it leave it."""
+    """Return which inputs gain, each on the state as those of them before it leave it."""
     admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
-    queues = SignQueue.of_all(state.pairs, _offers(batch))
+    queues = OrderedAdmission.of_all(state.pairs, _offers(batch))
     total = sum(a * b for a, b in pairwise(state.widths))
     # Each round settles at least the first input that is not, so that there are never more.
     for _ in range(batch.size if queues else 0):
@@ -139,16 +141,16 @@ def _gaining(state: SSState, batch: Activations, min_gain: float) -> Bool[Tensor
     return admitted
 
 
-def _absorbed(pairs: tuple[SignPairs, ...], offers: list[Offer]) -> tuple[SignPairs, ...]:
-    plans = Absorption.of_all(pairs, offers)
+def _absorbed(pairs: tuple[SignPairs, ...], offers: list[SignBatch]) -> tuple[SignPairs, ...]:
+    plans = SignInsertion.of_all(pairs, offers)
     if not plans:
         return ()
     sizes = torch.stack([plan.sizes for plan in plans]).tolist()
     return tuple(plan.finish(*size) for plan, size in zip(plans, sizes, strict=True))
 
 
-def _offers(batch: Activations) -> list[Offer]:
-    """The signs of every two consecutive layers."""
+def _offers(batch: Activations) -> list[SignBatch]:
+    """Return the signs of every two consecutive layers."""
     signs: dict[int, Tensor] = {}
     packed: dict[int, Tensor] = {}
     keys: dict[int, Tensor] = {}
@@ -163,6 +165,6 @@ def _offers(batch: Activations) -> list[Offer]:
             signs[layer], packed[layer], keys[layer] = group_signs[index], group_bits[index], group_keys[index]
             valid[layer] = batch.finite if stack.valid is None else stack.valid[:, index]
     return [
-        Offer(k, keys[k], packed[k + 1], packed[k + 1], signs[k], valid[k] & valid[k + 1])
+        SignBatch(k, keys[k], packed[k + 1], packed[k + 1], signs[k], valid[k] & valid[k + 1])
         for k in range(len(batch.layers) - 1)
     ]

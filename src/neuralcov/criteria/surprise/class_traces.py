@@ -19,7 +19,7 @@ from neuralcov.core.shapes import Float, Int
 from neuralcov.statistics.traces import TraceStore, trace_of
 
 
-class ClassFile:
+class TracesByClass:
     """A temporary file that goes when nothing refers to it any more; as large as the traces themselves.
 
     Training data mostly comes shuffled, so that the traces of a class are scattered all over the store. Fetching them
@@ -48,7 +48,7 @@ class ClassFile:
         self._where = {label: slice(*pair) for label, pair in zip(members, zip(starts, ends, strict=True), strict=True)}
 
     def of_class(self, label: int) -> Float[Tensor, "members width"]:
-        """The traces of one class, on the device."""
+        """Return the traces of one class, on the device."""
         return self._rows[self._where[label]].to(self._device)
 
 
@@ -68,7 +68,7 @@ def _write(file: int, block: Tensor, place: Tensor) -> None:
 EVERYONE = 0
 
 
-class TraceView:
+class ClassTraces:
     """A view of shared traces for one way of conditioning.
 
     Args:
@@ -94,24 +94,24 @@ class TraceView:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type that holds every training trace."""
+        """Return the type that holds every training trace."""
         return self.traces.dtype
 
     @property
     def width(self) -> int:
-        """Neurons of a trace."""
+        """Return the neurons of a trace."""
         return self.traces.width if self._columns is None else len(self._columns)
 
     @cached_property
     def members(self) -> dict[int, Int[Tensor, "_"]]:
-        """Row numbers of each class, rising."""
+        """Return the row numbers of each class, rising."""
         order = self.classes.argsort(stable=True)
         present, counts = torch.unique_consecutive(self.classes[order], return_counts=True)
         parts = torch.split(order, counts.tolist())
         return dict(zip(present.tolist(), parts, strict=True))
 
     def of_class(self, label: int) -> Float[Tensor, "members width"]:
-        """The traces of one class.
+        """Return the traces of one class.
 
         Kept for further use where a second copy of all traces is within the budget; from a file ordered by class where
         not even the first is.
@@ -128,22 +128,22 @@ class TraceView:
         return kept[key]
 
     def rows(self, wanted: Int[Tensor, "some"]) -> Float[Tensor, "some width"]:
-        """Traces by rising row number."""
+        """Return traces by rising row number."""
         return self._narrowed(self.traces.rows(wanted))
 
     def stream(self) -> Iterator[tuple[slice, Tensor]]:
-        """All traces, block by block."""
+        """Yield all traces, block by block."""
         for rows, block in self.traces.stream():
             yield rows, self._narrowed(block)
 
     def of_batch(self, batch: Activations) -> Float[Tensor, "batch width"]:
-        """The traces of a batch."""
+        """Return the traces of a batch."""
         if self._columns is None:
             return trace_of(batch, self.names)
         return trace_of(batch, self.traces.names)[:, self._columns]
 
     def conditions(self, batch: Activations) -> Int[Tensor, "batch"]:
-        """The class each input of a batch is compared within, on the CPU."""
+        """Return the class that each input of a batch is compared within, on the CPU."""
         if self.by is None:
             return torch.full((batch.size,), EVERYONE)
         classes = batch.predictions if self.by == "predicted" else batch.labels
@@ -161,7 +161,7 @@ class TraceView:
         return classes
 
     def _choose_columns(self, widths: Sequence[int], min_variance: float) -> Tensor | None:
-        """The columns that take part, or ``None`` for all of them."""
+        """Return the columns that take part, or ``None`` for all of them."""
         chosen = [n in self.names for n, width in zip(self.traces.names, widths, strict=True) for _ in range(width)]
         variances = _kept_variances.get(self.traces)
         if variances is None:
@@ -174,10 +174,10 @@ class TraceView:
             )
         return None if bool(taking_part.all()) else taking_part.nonzero()[:, 0]
 
-    def _class_file(self) -> ClassFile:
+    def _class_file(self) -> TracesByClass:
         files = _kept_files.setdefault(self.traces, {})
         if self.by not in files:
-            files[self.by] = ClassFile(self.traces, self.members)
+            files[self.by] = TracesByClass(self.traces, self.members)
         return files[self.by]
 
     def _narrowed(self, rows: Tensor) -> Tensor:
@@ -187,11 +187,11 @@ class TraceView:
 # Criteria that share a store share these too.
 _kept_variances: WeakKeyDictionary[TraceStore, Tensor] = WeakKeyDictionary()
 _kept_classes: WeakKeyDictionary[TraceStore, dict[tuple[Any, ...], Tensor]] = WeakKeyDictionary()
-_kept_files: WeakKeyDictionary[TraceStore, dict[str | None, ClassFile]] = WeakKeyDictionary()
+_kept_files: WeakKeyDictionary[TraceStore, dict[str | None, TracesByClass]] = WeakKeyDictionary()
 
 
 def _variances(traces: TraceStore) -> Float[Tensor, "width"]:
-    """Variance of every neuron over all training data, divided by n."""
+    """Return the variance of every neuron over all training data, divided by n."""
     if not len(traces):
         raise CalibrationError("calibration saw no input whose outputs are finite")
     count = 0

@@ -129,7 +129,7 @@ def carriers(exponents: tuple[Tensor, ...], floors: Float[Tensor, "points"]) -> 
 
 
 def squared_lengths(rows: Float[Tensor, "rows width"], centre: Float[Tensor, "width"]) -> Float[Tensor, "rows"]:
-    """Squared distances from a float64 centre, as :func:`estimate` takes them."""
+    """Return squared distances from a float64 centre, as :func:`estimate` takes them."""
     return torch.cat([(part - centre).square_().sum(1) for part in torch.split(rows, _ROWS)])
 
 
@@ -141,7 +141,7 @@ def differences(
     square: Callable[[Tensor], Tensor] | None = None,
     elements: int = 1,
 ) -> Float[Tensor, "pairs"]:
-    """Squared distances of pairs, from float64 differences.
+    """Return squared distances of pairs, from float64 differences.
 
     Args:
         points: one end of each pair.
@@ -169,12 +169,12 @@ def differences(
 
 
 def squared(apart: Float[Tensor, "pairs width"]) -> Float[Tensor, "pairs"]:
-    """Squared lengths of rows, which are overwritten."""
+    """Return squared lengths of rows, which are overwritten."""
     return added(apart.square_())
 
 
 def added(terms: Float[Tensor, "*rows terms"]) -> Float[Tensor, "*rows"]:
-    """Sums along the last axis, which is overwritten.
+    """Return sums along the last axis, which is overwritten.
 
     Halves are added to each other until one number is left. Sums by PyTorch take another order for another number of
     rows, and on another device.
@@ -188,7 +188,7 @@ def added(terms: Float[Tensor, "*rows terms"]) -> Float[Tensor, "*rows"]:
 
 
 def log_sums(exponents: Float[Tensor, "terms"], point: Int[Tensor, "terms"], points: int) -> Float[Tensor, "points"]:
-    """Logarithms of the sums of exponentials that belong to each point; NaN where all vanish."""
+    """Return the logarithms of the sums of exponentials that belong to each point; NaN where all vanish."""
     top = torch.full((points,), -math.inf, dtype=torch.float64, device=exponents.device)
     top.scatter_reduce_(0, point, exponents, "amax")
     shares = (exponents - top[point]).exp_()

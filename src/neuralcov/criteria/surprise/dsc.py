@@ -9,13 +9,14 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
 from neuralcov.core.shapes import Float, Int
-from neuralcov.criteria.surprise.class_traces import TraceView
-from neuralcov.criteria.surprise.nearest import Corpus, Group, nearest, nearest_in_groups, queries_at_once
-from neuralcov.criteria.surprise.surprise import Fit, SurpriseCriterion
+from neuralcov.criteria.surprise.class_traces import ClassTraces
+from neuralcov.criteria.surprise.nearest import NeighbourIndex, QueryGroup, nearest, nearest_in_groups, queries_at_once
+from neuralcov.criteria.surprise.surprise import Scorer, SurpriseCriterion
 from neuralcov.statistics.traces import middle
 
 
@@ -52,30 +53,31 @@ class DSC(SurpriseCriterion):
         checks.one_of(self, "by", "predicted", "label")
 
     @property
+    @override
     def exclusion_reason(self) -> str:
-        """By what the ratio of distances needs."""
         return (
             "their classes did not occur in calibration, or no other class did, or the nearest trace lies on one of "
             "another class, or their distances are beyond float64"
         )
 
-    def fit(self, view: TraceView) -> Fit:
-        """Nothing yet: neighbours are found when first needed, and kept."""
-        return DistanceFit(view)
+    @override
+    def scorer(self, view: ClassTraces) -> Scorer:
+        return DistanceRatio(view)
 
 
-class DistanceFit(Fit):
+class DistanceRatio(Scorer):
     """Finds x_a and x_b; the distance from x_a to x_b is kept once known."""
 
-    def __init__(self, view: TraceView) -> None:
+    def __init__(self, view: ClassTraces) -> None:
         super().__init__(view)
         self._to_others = torch.full((len(view.classes),), torch.nan, dtype=torch.float64, device=view.device)
         self._known = torch.zeros(len(view.classes), dtype=torch.bool)
         _, first = next(iter(view.stream()))
-        self._everyone = Corpus(self._stream, view.rows, middle(first[:4096]), view.classes.to(view.device))
+        self._everyone = NeighbourIndex(self._stream, view.rows, middle(first[:4096]), view.classes.to(view.device))
 
+    @override
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """‖x − x_a‖ / ‖x_a − x_b‖; what is missing of the latter is found for the whole batch at once.
+        """Return ‖x − x_a‖ / ‖x_a − x_b‖; what is missing of the latter is found for the whole batch at once.
 
         Waits for the device for the classes, for what could be x_a, and for what could be x_b of those new among them.
         """
@@ -89,7 +91,7 @@ class DistanceFit(Fit):
         classes, traces = self.classes_and_traces(batch)
         traces = traces.to(torch.promote_types(traces.dtype, self.view.dtype))
         groups = [
-            Group((classes == label).nonzero()[:, 0], partial(self._own, label))
+            QueryGroup((classes == label).nonzero()[:, 0], partial(self._own, label))
             for label in sorted(set(classes.tolist()))
             if label in self.view.members
         ]
@@ -101,7 +103,7 @@ class DistanceFit(Fit):
         return torch.where(between == 0, coincide, ratio)
 
     def _own(self, label: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """The training traces of one class."""
+        """Return the training traces of one class."""
         yield self.view.members[label], self.view.of_class(label)
 
     def _find_others(self, numbers: Int[Tensor, "rising"]) -> None:

@@ -10,14 +10,15 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.shapes import Float, Int
 from neuralcov.criteria.surprise import density
-from neuralcov.criteria.surprise.class_traces import TraceView
-from neuralcov.criteria.surprise.surprise import Fit, SurpriseCriterion
+from neuralcov.criteria.surprise.class_traces import ClassTraces
+from neuralcov.criteria.surprise.surprise import Scorer, SurpriseCriterion
 from neuralcov.statistics.traces import middle
 
 # A neuron that the others of its class foretell to this share of its spread has lost the digits that a surprise needs.
@@ -62,18 +63,18 @@ class LSC(SurpriseCriterion):
             checks.number(self, "bandwidth", at_least=1e-100)
 
     @property
+    @override
     def exclusion_reason(self) -> str:
-        """By what a density needs."""
         return "their classes did not occur in calibration, or their surprise is beyond float64"
 
-    def fit(self, view: TraceView) -> Fit:
-        """A fixed bandwidth needs nothing; Scott's rule a factor per class."""
+    @override
+    def scorer(self, view: ClassTraces) -> Scorer:
         if isinstance(self.bandwidth, str):
-            return ScottFit(view, self.bucket, self.name)
-        return FixedFit(view, self.bucket, self.bandwidth)
+            return ScottKernelDensity(view, self.bucket, self.name)
+        return KernelDensity(view, self.bucket, self.bandwidth)
 
 
-class DensityFit(Fit):
+class DensityScorer(Scorer):
     """Base of kernel densities among the training traces of a class.
 
     Args:
@@ -82,7 +83,7 @@ class DensityFit(Fit):
         bandwidth: standard deviation of the kernels.
     """
 
-    def __init__(self, view: TraceView, bucket: float, bandwidth: float) -> None:
+    def __init__(self, view: ClassTraces, bucket: float, bandwidth: float) -> None:
         super().__init__(view)
         self._bucket, self._bandwidth = bucket, bandwidth
         self._log_counts = {label: math.log(len(members)) for label, members in view.members.items()}
@@ -101,14 +102,15 @@ class DensityFit(Fit):
         points: Int[Tensor, "pairs"],
         numbers: Int[Tensor, "pairs"],
     ) -> Float[Tensor, "pairs"]:
-        """Squared distances by float64 differences: in which class, of which trace, from which training trace."""
+        """Return squared distances by float64 differences: in which class, of which trace, from which training one."""
 
     @abstractmethod
     def log_norm(self, label: int) -> float:
-        """The logarithm of what a class's mean of kernels is divided by."""
+        """Return the logarithm of what a class's mean of kernels is divided by."""
 
+    @override
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """Minus the log densities, by products and, where these leave doubts, by differences.
+        """Return minus the log densities, by products and, where these leave doubts, by differences.
 
         Waits for the device for the classes, and to learn which distances must be measured again.
         """
@@ -147,7 +149,7 @@ class DensityFit(Fit):
         return surprises
 
     def _measured(self, asked: list[_Asked], pairs: Int[Tensor, "pairs"]) -> Float[Tensor, "points"]:
-        """Logarithms of sums of kernels over some pairs, of a trace and a training trace of its class.
+        """Return the logarithms of sums of kernels over some pairs, of a trace and a training trace of its class.
 
         Pairs are counted through class by class, within a class trace by trace.
         """
@@ -175,10 +177,10 @@ class _Asked:
     found: density.Sums
 
 
-class FixedFit(DensityFit):
+class KernelDensity(DensityScorer):
     """Kernel density with one bandwidth."""
 
-    def __init__(self, view: TraceView, bucket: float, bandwidth: float) -> None:
+    def __init__(self, view: ClassTraces, bucket: float, bandwidth: float) -> None:
         super().__init__(view, bucket, bandwidth)
         self._known: dict[int, tuple[Tensor, Tensor]] = {}
 
@@ -190,6 +192,7 @@ class FixedFit(DensityFit):
             self._known[label] = centre, density.squared_lengths(own, centre)
         return density.sums(traces, own, *self._known[label], self._bandwidth, room)
 
+    @override
     def squares(
         self,
         traces: Float[Tensor, "some width"],
@@ -197,18 +200,17 @@ class FixedFit(DensityFit):
         points: Int[Tensor, "pairs"],
         numbers: Int[Tensor, "pairs"],
     ) -> Float[Tensor, "pairs"]:
-        """Squared distances, whatever the classes."""
         return density.differences(traces, self.view.rows, points, numbers)
 
+    @override
     def log_norm(self, label: int) -> float:
-        """The logarithm of the kernel's norm."""
         return self.view.width * math.log(math.sqrt(2 * math.pi) * self._bandwidth)
 
 
-class ScottFit(DensityFit):
+class ScottKernelDensity(DensityScorer):
     """Kernel density with each class's covariance, scaled by Scott's rule."""
 
-    def __init__(self, view: TraceView, bucket: float, name: str) -> None:
+    def __init__(self, view: ClassTraces, bucket: float, name: str) -> None:
         super().__init__(view, bucket, 1.0)
         self._known: dict[int, tuple[Tensor, Tensor, Tensor]] = {}
         self._log_norms: dict[int, float] = {}
@@ -242,6 +244,7 @@ class ScottFit(DensityFit):
         nothing = torch.zeros_like(centre)
         return density.sums(here, own, nothing, density.squared_lengths(own, nothing), 1.0, room)
 
+    @override
     def squares(
         self,
         traces: Float[Tensor, "some width"],
@@ -249,7 +252,6 @@ class ScottFit(DensityFit):
         points: Int[Tensor, "pairs"],
         numbers: Int[Tensor, "pairs"],
     ) -> Float[Tensor, "pairs"]:
-        """Squared distances where the class is round, class by class."""
         found = torch.empty(len(labels), dtype=torch.float64, device=traces.device)
         for label in torch.unique(labels).tolist():
             pairs = (labels == label).nonzero()[:, 0]
@@ -260,13 +262,13 @@ class ScottFit(DensityFit):
             found[pairs.to(traces.device, non_blocking=True)] = squares
         return found
 
+    @override
     def log_norm(self, label: int) -> float:
-        """The logarithm of the kernel's norm."""
         return self._log_norms[label]
 
 
 def _shape(rows: Tensor) -> tuple[Tensor, Tensor]:
-    """A point amid traces, and a lower factor of their covariance (divided by n − 1), scaled by Scott's rule.
+    """Return a point amid traces, and a lower factor of their covariance (divided by n − 1), scaled by Scott's rule.
 
     By QR of the traces themselves: in a covariance, a trace a million times as far off as others takes twelve digits.
     """

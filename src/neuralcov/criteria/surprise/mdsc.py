@@ -7,11 +7,12 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.shapes import Float
-from neuralcov.criteria.surprise.class_traces import TraceView
-from neuralcov.criteria.surprise.surprise import ClassFit, Fit, SurpriseCriterion
+from neuralcov.criteria.surprise.class_traces import ClassTraces
+from neuralcov.criteria.surprise.surprise import ClassScorer, Scorer, SurpriseCriterion
 
 _ROWS = 4096
 
@@ -51,16 +52,16 @@ class MDSC(SurpriseCriterion):
         checks.number(self, "ridge", at_least=1e-12)
 
     @property
+    @override
     def exclusion_reason(self) -> str:
-        """By what a covariance needs."""
         return (
             "their classes did not occur in calibration, or with equal traces only, which have no spread, or their "
             "distances are beyond float64"
         )
 
-    def fit(self, view: TraceView) -> Fit:
-        """A factor per class."""
-        return MahalanobisFit(view, self.ridge)
+    @override
+    def scorer(self, view: ClassTraces) -> Scorer:
+        return MahalanobisDistance(view, self.ridge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,15 +79,15 @@ class ClassFactor:
     dual: bool
 
 
-class MahalanobisFit(ClassFit):
+class MahalanobisDistance(ClassScorer):
     """Mahalanobis distances to every class."""
 
-    def __init__(self, view: TraceView, ridge: float) -> None:
+    def __init__(self, view: ClassTraces, ridge: float) -> None:
         super().__init__(view)
         self._classes = {label: _factorised(view.of_class(label), ridge) for label in view.members}
 
+    @override
     def within_class(self, label: int, traces: Float[Tensor, "some width"]) -> Float[Tensor, "some"]:
-        """The distance of traces from one class."""
         known = self._classes[label]
         # The mean is float64, and so is what is taken from it.
         apart = traces - known.mean
@@ -128,6 +129,6 @@ def _factorised(rows: Tensor, ridge: float) -> ClassFactor:
 
 
 def _solved(factor: Tensor, columns: Tensor) -> Tensor:
-    """vᵀ A⁻¹ v for every column v, with A = L Lᵀ."""
+    """Return vᵀ A⁻¹ v for every column v, with A = L Lᵀ."""
     half: Tensor = torch.linalg.solve_triangular(factor, columns, upper=False)
     return half.square().sum(0)

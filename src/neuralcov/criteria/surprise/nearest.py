@@ -33,7 +33,7 @@ Stream = Callable[[], Iterable[tuple[Tensor, Tensor]]]
 
 
 @dataclass(frozen=True, eq=False)
-class Corpus:
+class NeighbourIndex:
     """What is searched.
 
     Args:
@@ -49,7 +49,7 @@ class Corpus:
     classes: Int[Tensor, "rows"] | None = None
 
     def forbidden(self, numbers: Tensor, apart_from: Tensor | None) -> Bool[Tensor, "queries rows"] | None:
-        """Which rows each query must not be matched with."""
+        """Return which rows each query must not be matched with."""
         if apart_from is None:
             return None
         assert self.classes is not None
@@ -57,7 +57,7 @@ class Corpus:
 
 
 def queries_at_once(width: int, device: torch.device) -> int:
-    """How many queries of a width are searched for together, by the memory their operands take.
+    """Return how many queries of a width are searched for together, by the memory their operands take.
 
     The more at once, the less often all rows are read.
     """
@@ -68,8 +68,8 @@ def queries_at_once(width: int, device: torch.device) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
-    """Queries that are searched for among some rows of a corpus only: their positions, on the CPU, and the rows."""
+class QueryGroup:
+    """Queries that are searched for among some rows of an index only: their positions, on the CPU, and the rows."""
 
     queries: Int[Tensor, "some"]
     stream: Stream
@@ -92,23 +92,23 @@ class Neighbours:
 
 
 def nearest(
-    queries: Float[Tensor, "queries width"], corpus: Corpus, apart_from: Int[Tensor, "queries"] | None = None
+    queries: Float[Tensor, "queries width"], index: NeighbourIndex, apart_from: Int[Tensor, "queries"] | None = None
 ) -> Neighbours:
-    """The nearest row of each query.
+    """Return the nearest row of each query.
 
     Args:
         queries: the points to find neighbours of, float64 where rows are.
-        corpus: the rows to search.
-        apart_from: if given, rows of this class do not count; the corpus must know its rows' classes.
+        index: the rows to search.
+        apart_from: if given, rows of this class do not count; the index must know its rows' classes.
     """
     step = queries_at_once(queries.shape[1], queries.device)
     parts = []
     for start in range(0, len(queries), step):
         some = queries[start : start + step]
-        everyone = Group(torch.arange(len(some)), corpus.stream)
-        parts.append(_found(some, corpus, [everyone], None if apart_from is None else apart_from[start : start + step]))
+        everyone = QueryGroup(torch.arange(len(some)), index.stream)
+        parts.append(_found(some, index, [everyone], None if apart_from is None else apart_from[start : start + step]))
     if not parts:
-        return _found(queries, corpus, [], None)
+        return _found(queries, index, [], None)
     return Neighbours(
         torch.cat([part.numbers for part in parts]),
         torch.cat([part.distances for part in parts]),
@@ -116,25 +116,29 @@ def nearest(
     )
 
 
-def nearest_in_groups(queries: Float[Tensor, "queries width"], corpus: Corpus, groups: Sequence[Group]) -> Neighbours:
-    """As :func:`nearest`, each query among the rows of its group; -1 and infinity for queries in none.
+def nearest_in_groups(
+    queries: Float[Tensor, "queries width"], index: NeighbourIndex, groups: Sequence[QueryGroup]
+) -> Neighbours:
+    """Search as :func:`nearest`, each query among the rows of its group; -1 and infinity for queries in none.
 
     What could be nearest is measured for all groups together, so that the device is waited for once, not per group.
     """
-    return _found(queries, corpus, groups, None)
+    return _found(queries, index, groups, None)
 
 
-def _found(queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from: Tensor | None) -> Neighbours:
-    """By fast products first; what they leave in doubt by products in float64; what these do, by direct subtraction."""
-    bounds = _Bounds(queries, corpus.centre)
+def _found(
+    queries: Tensor, index: NeighbourIndex, groups: Sequence[QueryGroup], apart_from: Tensor | None
+) -> Neighbours:
+    """Search by fast products; what these leave in doubt by products in float64; the rest by direct subtraction."""
+    bounds = _Bounds(queries, index.centre)
     for group, positions in zip(groups, _on_device(groups, queries.device), strict=True):
         among = slice(None) if len(group.queries) == len(queries) else positions
         for numbers, rows in group.stream():
             for some in _parts(len(numbers), len(group.queries), queries.device):
-                forbidden = corpus.forbidden(numbers[some], apart_from)
+                forbidden = index.forbidden(numbers[some], apart_from)
                 bounds.narrow(numbers[some], rows[some], forbidden, among)
     candidates, could_be, doubtful = bounds.result()
-    found = _measured(queries, candidates, could_be, corpus)
+    found = _measured(queries, candidates, could_be, index)
     if not bool(doubtful.any()):
         return found
     again = doubtful.nonzero()[:, 0]
@@ -142,16 +146,16 @@ def _found(queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from:
     among_classes = None if apart_from is None else apart_from[here]
     position = torch.full((len(queries),), -1)
     position[again] = torch.arange(len(again))
-    left = [Group(position[g.queries][position[g.queries] >= 0], g.stream) for g in groups]
+    left = [QueryGroup(position[g.queries][position[g.queries] >= 0], g.stream) for g in groups]
     left = [group for group in left if len(group.queries)]
     ask = _scanned if queries.dtype == torch.float64 else _found
-    answers = ask(queries[here].double(), corpus, left, among_classes)
+    answers = ask(queries[here].double(), index, left, among_classes)
     found.numbers[here], found.distances[here] = answers.numbers, answers.distances
     return Neighbours(found.numbers, found.distances, torch.unique(torch.cat([found.possible, answers.possible])))
 
 
-def _on_device(groups: Sequence[Group], device: torch.device) -> Sequence[Tensor]:
-    """The positions of each group's queries, copied at once for all groups, of which there may be a thousand."""
+def _on_device(groups: Sequence[QueryGroup], device: torch.device) -> Sequence[Tensor]:
+    """Return the positions of each group's queries, copied at once for all groups, of which there may be a thousand."""
     if not groups:
         return ()
     together = torch.cat([group.queries for group in groups]).to(device, non_blocking=True)
@@ -202,7 +206,7 @@ class _Bounds:
         self._number[among] = number.gather(1, kept)
 
     def result(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Candidates, which of them could be nearest, and which queries may have more; all on the CPU."""
+        """Return candidates, which of them could be nearest, and which queries may have more; all on the CPU."""
         could_be = (self._lower <= self._upper[:, None]) & (self._lower < math.inf)
         doubtful = could_be[:, _KEPT] | (self._squares > self._large) | (self._overflown & (self._upper > self._large))
         packed = torch.cat([self._number, could_be.long(), doubtful[:, None].long()], dim=1).cpu()
@@ -219,17 +223,17 @@ def rounding(width: int, dtype: torch.dtype) -> float:
 
 
 def _roots(squares: Tensor) -> Tensor:
-    """Lengths of rows; 0 for those too long to be squared, whose bounds say nothing anyway."""
+    """Return lengths of rows; 0 for those too long to be squared, whose bounds say nothing anyway."""
     return squares.sqrt().masked_fill(squares.isinf(), 0)
 
 
 def _rounded_roots(squares: Tensor) -> Tensor:
-    """Square roots to the last digit, in which PyTorch's own may be off on a CPU."""
+    """Return square roots to the last digit, in which PyTorch's own may be off on a CPU."""
     return torch.from_numpy(np.sqrt(squares.numpy())) if squares.device.type == "cpu" else squares.sqrt()
 
 
 def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> Float[Tensor, "a b"]:
-    """Scalar products of rows that :func:`prepared` made ready; columns beyond the right rows are of padding."""
+    """Return scalar products of rows that :func:`prepared` made ready; columns beyond the right rows are of padding."""
     if left.dtype != torch.bfloat16:
         return left @ right.T
     return torch.mm(left, right.T, out_dtype=torch.float32)
@@ -238,7 +242,7 @@ def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> 
 def prepared(
     rows: Float[Tensor, "rows width"], centre: Float[Tensor, "width"], *, left: bool
 ) -> tuple[Shaped[Tensor, "rows wide"], Float[Tensor, "rows"]]:
-    """Rows less the centre, ready for :func:`product`, and their squared lengths.
+    """Return rows less the centre, ready for :func:`product`, and their squared lengths.
 
     On a CUDA device float32 is split into bfloat16 parts, laid side by side. With h + l the parts of each number,
     h·h' + h·l' + l·h' are the three largest of the four products of two numbers. On the tensor cores, added up in
@@ -257,15 +261,15 @@ def prepared(
     return torch.cat([high, high, low] if left else [high, low, high], 1), squares
 
 
-def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Corpus) -> Neighbours:
-    """The nearest candidate of each query, measured exactly, without waiting for the device."""
+def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, index: NeighbourIndex) -> Neighbours:
+    """Return the nearest candidate of each query, measured exactly, without waiting for the device."""
     query, column = could_be.nonzero(as_tuple=True)
     possible, position = torch.unique(candidates[query, column], return_inverse=True)
     device, shape = queries.device, candidates.shape
     candidates, could_be = (part.to(device, non_blocking=True) for part in (candidates, could_be))
     distances = torch.full(shape, math.inf, dtype=torch.float64, device=device)
     for some in blocks(len(possible), queries.shape[1], device):
-        rows = corpus.fetch(possible[some])
+        rows = index.fetch(possible[some])
         chosen = ((position >= some.start) & (position < some.stop)).nonzero()[:, 0]
         for part in blocks(len(chosen), queries.shape[1], device):
             pairs = chosen[part]
@@ -278,8 +282,10 @@ def _measured(queries: Tensor, candidates: Tensor, could_be: Tensor, corpus: Cor
     return Neighbours(found.masked_fill(~could_be.any(1), -1), least, possible)
 
 
-def _scanned(queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_from: Tensor | None) -> Neighbours:
-    """The nearest row of each query by direct subtraction."""
+def _scanned(
+    queries: Tensor, index: NeighbourIndex, groups: Sequence[QueryGroup], apart_from: Tensor | None
+) -> Neighbours:
+    """Return the nearest row of each query by direct subtraction."""
     least = torch.full((len(queries),), math.inf, dtype=torch.float64, device=queries.device)
     found = torch.full((len(queries),), -1, device=queries.device)
     for group, among in zip(groups, _on_device(groups, queries.device), strict=True):
@@ -287,7 +293,7 @@ def _scanned(queries: Tensor, corpus: Corpus, groups: Sequence[Group], apart_fro
         for numbers, rows in group.stream():
             for some in blocks(len(numbers), len(asked) * queries.shape[1], queries.device):
                 apart = _rounded_roots((asked[:, None] - rows[None, some].double()).square().sum(2))
-                forbidden = corpus.forbidden(numbers[some], classes)
+                forbidden = index.forbidden(numbers[some], classes)
                 if forbidden is not None:
                     apart.masked_fill_(forbidden, math.inf)
                 here, at = apart.min(1)

@@ -21,7 +21,7 @@ from neuralcov.core.memory import parse_bytes
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.distinct import ABSENT, DistinctCriterion
 from neuralcov.criteria.older_sets import Buckets, bucket_keys
-from neuralcov.criteria.surprise.class_traces import TraceView
+from neuralcov.criteria.surprise.class_traces import ClassTraces
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import Statistic
 from neuralcov.statistics.traces import Traces, TraceStore
@@ -64,8 +64,8 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         parse_bytes(self.memory)
 
     @property
+    @override
     def needs(self) -> frozenset[str]:
-        """Predictions or labels, by what inputs are compared within."""
         return frozenset({"predicted": {"predictions"}, "label": {"labels"}, None: set[str]()}[self.by])
 
     @property
@@ -84,13 +84,14 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         traces = calibration[self._traces].of_layers(names)
         if not len(traces):
             raise CalibrationError(f"{self.name}: calibration saw no input whose outputs are finite")
-        view = TraceView(traces, names, [layout.widths[n] for n in traces.names], self.by, self.min_variance)
-        return replace(self, learnt=self.fit(view))
+        view = ClassTraces(traces, names, [layout.widths[n] for n in traces.names], self.by, self.min_variance)
+        return replace(self, learnt=self.scorer(view))
 
     @abstractmethod
-    def fit(self, view: TraceView) -> Fit:
-        """What the criterion derives from training traces."""
+    def scorer(self, view: ClassTraces) -> Scorer:
+        """Return what scores inputs by these training traces."""
 
+    @override
     def for_state_file(self) -> None:
         """Nothing: traces stay in the saved calibration."""
 
@@ -114,8 +115,8 @@ class SurpriseCriterion(DistinctCriterion, base=True):
 
     @override
     def finite(self, batch: Activations) -> Bool[Tensor, "batch"]:
-        fit: Fit = self.require_learnt()
-        return batch.only(fit.view.names).finite
+        scorer: Scorer = self.require_learnt()
+        return batch.only(scorer.view.names).finite
 
     @override
     def older_forms(self, layout: Layout) -> tuple[State, ...]:
@@ -125,39 +126,39 @@ class SurpriseCriterion(DistinctCriterion, base=True):
     def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
         return learnt, state.as_distinct() if isinstance(state, Buckets) else state
 
+    @override
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """The surprise of each input; NaN for those left out."""
-        fit: Fit = self.require_learnt()
+        scorer: Scorer = self.require_learnt()
         finite = self.finite(batch)
-        surprises = batch.shared(("surprise", id(fit)), lambda: fit.surprises(batch))
+        surprises = batch.shared(("surprise", id(scorer)), lambda: scorer.surprises(batch))
         return surprises.masked_fill(~(finite & surprises.isfinite()), torch.nan)
 
     @property
     def _end(self) -> int | None:
-        """The first bucket that does not count any more, which is how many do; ``None`` if all do."""
+        """Return the first bucket that does not count any more, which is how many do; ``None`` if all do."""
         if self.upper is None:
             return None
         # 1e-9 of a bucket may be rounding: 0.3 / 0.1 is a little below 3, 2 / 0.1 is 20.
         return max(1, math.ceil(self.upper / self.bucket - 1e-9))
 
 
-class Fit(ABC):
+class Scorer(ABC):
     """A criterion taught by training traces."""
 
-    def __init__(self, view: TraceView) -> None:
+    def __init__(self, view: ClassTraces) -> None:
         self.view = view
 
     @abstractmethod
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """The surprise of each input; NaN where its class has no training traces or it has no place."""
+        """Return the surprise of each input; NaN where its class has no training traces or it has no place."""
 
     def classes_and_traces(self, batch: Activations) -> tuple[Int[Tensor, "batch"], Float[Tensor, "batch width"]]:
-        """The class of each input, on the CPU, and its trace."""
+        """Return the class of each input, on the CPU, and its trace."""
         # What is not finite is left out in the end, and must not spoil the search for others until then.
         return self.view.conditions(batch), self.view.of_batch(batch).nan_to_num(0, 0, 0)
 
     def by_class(self, batch: Activations) -> Iterator[tuple[int, Int[Tensor, "some"], Float[Tensor, "some width"]]]:
-        """The classes of a batch that training knew, with the rows of their inputs and their traces.
+        """Yield the classes of a batch that training knew, with the rows of their inputs and their traces.
 
         Waits for the device once, for the classes.
         """
@@ -171,11 +172,11 @@ class Fit(ABC):
                 yield label, rows, traces[rows]
 
 
-class ClassFit(Fit):
+class ClassScorer(Scorer):
     """One whose surprise depends on the training traces of the input's class alone."""
 
+    @override
     def surprises(self, batch: Activations) -> Float[Tensor, "batch"]:
-        """The surprise of each input, class by class."""
         surprises = torch.full((batch.size,), torch.nan, dtype=torch.float64, device=batch.device)
         for label, rows, traces in self.by_class(batch):
             surprises[rows] = self.within_class(label, traces)
@@ -183,4 +184,4 @@ class ClassFit(Fit):
 
     @abstractmethod
     def within_class(self, label: int, traces: Float[Tensor, "some width"]) -> Float[Tensor, "some"]:
-        """The surprise of traces among those of one class."""
+        """Return the surprise of traces among those of one class."""

@@ -44,12 +44,12 @@ class CampaignFolder:
 
     @property
     def faults(self) -> Path:
-        """Where pictures and stories of faults lie."""
+        """Return where pictures and stories of faults lie."""
         return self.path / "faults"
 
     @property
     def exists(self) -> bool:
-        """Whether a campaign has begun here."""
+        """Return whether a campaign has begun here."""
         return os.path.isfile(self.path / "config.json")  # where nothing may be read, nothing has begun
 
     def make(self) -> None:

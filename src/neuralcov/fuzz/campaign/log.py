@@ -105,12 +105,12 @@ class WaveRecord:
 
     @property
     def kept(self) -> np.ndarray:
-        """Rows that were added to the corpus."""
+        """Return the rows that were added to the corpus."""
         return np.flatnonzero(self.candidates["verdict"] == KEPT)
 
     @property
     def saved(self) -> np.ndarray:
-        """Rows whose mutants are in ``inputs``."""
+        """Return the rows whose mutants are in ``inputs``."""
         return saved_rows(self.candidates)
 
     def same_as(self, other: WaveRecord) -> bool:

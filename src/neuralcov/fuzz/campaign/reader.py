@@ -40,7 +40,7 @@ class StoredCampaign:
 
     @property
     def faults(self) -> list[Fault]:
-        """What was found wrong."""
+        """Return what was found wrong."""
         return self.state.faults
 
     def export(self, part: str, to: str | os.PathLike[str], *, limit: int | None = None) -> int:

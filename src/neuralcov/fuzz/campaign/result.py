@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,8 +12,6 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from neuralcov.core.errors import CoverageWarning
-from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.faults.fault import Fault, grouped
 from neuralcov.fuzz.faults.quality import classes_reached, scaled_entropy
@@ -50,27 +47,27 @@ class Campaign:
 
     @property
     def iterations(self) -> int:
-        """Seeds that are done with."""
+        """Return the seeds that are done with."""
         return self.stats.iterations
 
     @property
     def outputs(self) -> int:
-        """Mutants that were kept."""
+        """Return the mutants that were kept."""
         return self.stats.kept
 
     @property
     def values(self) -> Mapping[str, float]:
-        """Coverage at the end, by criterion."""
+        """Return the coverage at the end, by criterion."""
         return self.stats.values
 
     @cached_property
     def inputs(self) -> Tensor:
-        """The kept mutants as they are stored: bytes for images that came as bytes."""
+        """Return the kept mutants as they are stored: bytes for images that came as bytes."""
         return self.state.corpus.inputs(slice(self.state.corpus.roots, None))
 
     @property
     def predictions(self) -> np.ndarray:
-        """The class the model gives each kept mutant, −1 where it gives none."""
+        """Return the class the model gives each kept mutant, −1 where it gives none."""
         return np.asarray(self.state.corpus.entries["prediction"][self.state.corpus.roots :])
 
     def groups(self) -> dict[tuple[str, ...], list[Fault]]:
@@ -181,10 +178,3 @@ class StatsReader:
             values=dict(values),
             growth={name: value - self.start.get(name, 0.0) for name, value in values.items()},
         )
-
-
-def read_values(coverage: Coverage) -> dict[str, float]:
-    """Return coverage without its warnings, which stand in the summary instead of on the screen."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CoverageWarning)
-        return coverage.values()

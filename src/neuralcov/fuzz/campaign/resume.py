@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from neuralcov.core.errors import CampaignError
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.campaign.log import WaveRecord
-from neuralcov.fuzz.campaign.result import read_values
 from neuralcov.fuzz.campaign.setup import CampaignSetup
 from neuralcov.fuzz.search.seeds import SeedReport
 from neuralcov.fuzz.search.wave import Search
@@ -48,7 +47,7 @@ def begin(setup: CampaignSetup, folder: CampaignFolder | None, limits: Limits) -
     random = setup.settings.random
     report = setup.survey(observe=not random)
     search = setup.search(report)
-    values = {} if random else read_values(setup.coverage)
+    values = {} if random else setup.coverage.values(warn=False)
     if folder is not None:
         config = {**setup.describe(limits, report, values), "weights": weights}
         words = getattr(setup.input_format, "words", None)
@@ -109,7 +108,7 @@ def _reopen(
 def _observe_seeds(setup: CampaignSetup, folder: CampaignFolder, seed_values: Mapping[str, float]) -> None:
     """Have coverage observe the seeds, where the folder has lost its state."""
     setup.survey(observe=True)
-    for name, value in read_values(setup.coverage).items():
+    for name, value in setup.coverage.values(warn=False).items():
         # On other hardware it is not the same to the bit.
         if not math.isclose(value, seed_values[name], rel_tol=1e-3):
             raise CampaignError(

@@ -63,12 +63,12 @@ class Corpus:
 
     @property
     def device(self) -> torch.device:
-        """Where inputs lie."""
+        """Return where inputs lie."""
         return self._inputs.device
 
     @property
     def entries(self) -> Any:
-        """The table of lineage, a row per entry; picks may be written to."""
+        """Return the table of lineage, a row per entry; picks may be written to."""
         return self._entries[: self._count]
 
     def inputs(self, rows: np.ndarray | slice) -> Tensor:
@@ -209,7 +209,7 @@ class CampaignState:
 
     @property
     def can_be_seed(self) -> np.ndarray:
-        """Which entries may be sampled: those the model copes with and some mutation may still be applied to."""
+        """Return which entries may be sampled: those the model copes with and some mutation may still be applied to."""
         entries = self.corpus.entries
         found = np.ones(len(entries), dtype=bool)
         found[: self.corpus.roots] = self._seeds
@@ -219,7 +219,7 @@ class CampaignState:
 
     @property
     def idle(self) -> bool:
-        """Whether no parent is under way."""
+        """Return whether no parent is under way."""
         return bool((self.parents == _NOBODY).all())
 
     def apply(self, record: WaveRecord, inputs: Tensor | None = None, comparisons: Tensor | None = None) -> list[Fault]:

@@ -49,14 +49,14 @@ class Fault:
 
     @property
     def group(self) -> tuple[str, ...]:
-        """What it shares with faults that are alike: the class taken for another, or the error thrown."""
+        """Return what it shares with faults that are alike: the class taken for another, or the error thrown."""
         if self.message is not None:
             return (self.fault_types[0], self.message.split(":")[0])
         return (self.fault_types[0], _name(self.label if self.label is not None else self.before), _name(self.after))
 
     @property
     def stem(self) -> str:
-        """The name its files begin with."""
+        """Return the name its files begin with."""
         fault_type, *rest = self.group
         words = "-as-".join(rest) if self.message is None else rest[0]
         plain = "".join(sign if sign.isalnum() or sign == "-" else "-" for sign in f"{fault_type}-{words}")

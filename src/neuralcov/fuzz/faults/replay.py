@@ -35,12 +35,12 @@ class Replay:
 
     @property
     def reproduced(self) -> bool:
-        """Whether the saved input shows everything it showed, with the same prediction."""
+        """Return whether the saved input shows everything it showed, with the same prediction."""
         return set(self.fault.fault_types) <= set(self.fault_types) and self.after == self.fault.after
 
     @property
     def still_there(self) -> bool:
-        """Whether the saved input still shows one of its faults, whatever it is taken for, or breaks the model."""
+        """Return whether the saved input still shows one of its faults, or breaks the model."""
         return bool(set(self.fault_types) & {*self.fault.fault_types, *_BREAKS})
 
 
@@ -75,7 +75,7 @@ class Shrunk:
 
     @property
     def smaller(self) -> bool:
-        """Whether anything could be left out."""
+        """Return whether anything could be left out."""
         return len(self.steps) < len(self.fault.steps)
 
 

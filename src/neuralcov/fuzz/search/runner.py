@@ -48,7 +48,7 @@ class RunResult:
 
     @property
     def predictions(self) -> Tensor | None:
-        """Predicted classes, −1 where numbers are not finite: the largest of NaN is no class."""
+        """Return predicted classes, −1 where numbers are not finite: the largest of NaN is no class."""
         found = None if self.activations is None else self.activations.predictions
         return None if found is None else found.masked_fill(~self.finite.to(found.device), -1)
 
