@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,15 +17,15 @@ PAGE = REPOSITORY / "docs" / "architecture.md"
 START, END = "<!-- imports: made by tools/imports.py -->", "<!-- imports: end -->"
 
 
-def imports() -> Counter[tuple[str, str]]:
-    """Count the imports of one sub-package's files from another: those inside functions too, those for types not."""
-    found: Counter[tuple[str, str]] = Counter()
+def imports() -> set[tuple[str, str]]:
+    """Return which sub-package imports which: inside functions too, for types only not."""
+    found: set[tuple[str, str]] = set()
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE).parts
         if len(parts) > 1:
             for other in _imported(ast.parse(path.read_text())):
                 if other != parts[0] and (PACKAGE / other).is_dir():
-                    found[parts[0], other] += 1
+                    found.add((parts[0], other))
     return found
 
 
@@ -53,7 +52,7 @@ def _run(tree: ast.AST) -> Iterator[ast.AST]:
             yield from _run(node)
 
 
-def levels(edges: Counter[tuple[str, str]]) -> dict[str, int]:
+def levels(edges: set[tuple[str, str]]) -> dict[str, int]:
     """Return how high each sub-package lies: one above the highest that it imports."""
     folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     found: dict[str, int] = {}
@@ -76,13 +75,13 @@ def diagram() -> str:
     lines = ["```mermaid", "flowchart TD"]
     for folder in sorted(height, key=lambda name: (-height[name], name)):
         lines.append(f"  {folder}")
-    for (one, other), _ in sorted(edges.items()):
-        if not _implied(one, other, set(edges)):
+    for one, other in sorted(edges):
+        if not _implied(one, other, edges):
             lines.append(f"  {one} --> {other}")
-    lines += ["```", "", "| folder | imports, with the number of imports |", "|---|---|"]
+    lines += ["```", "", "| folder | imports |", "|---|---|"]
     for folder in sorted(height, key=lambda name: (-height[name], name)):
-        below = sorted((other, count) for (one, other), count in edges.items() if one == folder)
-        lines.append(f"| `{folder}` | {', '.join(f'{other} {count}' for other, count in below) or 'nothing'} |")
+        below = sorted(other for one, other in edges if one == folder)
+        lines.append(f"| `{folder}` | {', '.join(below) or 'nothing'} |")
     return "\n".join(lines)
 
 

@@ -9,6 +9,8 @@ from torch import multiprocessing, nn
 import neuralcov as nc
 from tests.tap import shard_ranks as ranks
 
+pytestmark = pytest.mark.skipif(torch.__version__ < (2, 7), reason="FSDP runs on a CPU from torch 2.7 on")
+
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):

@@ -70,7 +70,7 @@ def imdb(split: str = "test", folder: Path | None = None) -> Samples:
 
 
 def imdb_vocabulary(folder: Path | None = None) -> Vocabulary:
-    """The 25,002 tokens: padding, unknown and the most frequent ones of the training reviews."""
+    """Return the 25,002 tokens: padding, unknown and the most frequent ones of the training reviews."""
     return Vocabulary(_words(_encoded(require("imdb", folder))))
 
 

@@ -50,7 +50,7 @@ def fashion_mnist(split: str = "test", folder: Path | None = None) -> Samples:
 
 
 def read_idx(path: Path) -> Tensor:
-    """An IDX file of unsigned bytes, raw or gzipped."""
+    """Return an IDX file of unsigned bytes, raw or gzipped."""
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
@@ -84,7 +84,7 @@ def _load(name: str, split: str, folder: Path | None, classes: tuple[str, ...]) 
 
 
 def _find(place: Path, stem: str, axes: int) -> Path:
-    """The file under any of the names in use, also in the ``raw`` folder that some tools make."""
+    """Return the file under any of the names in use, also in the ``raw`` folder that some tools make."""
     names = [f"{stem}{dot}idx{axes}-ubyte{packed}" for dot in "-." for packed in ("", ".gz")]
     for folder in (place, place / "raw"):
         for name in names:

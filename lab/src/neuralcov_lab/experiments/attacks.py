@@ -43,7 +43,7 @@ class Attacked:
         return self.successes[-1]
 
     def to_json(self) -> dict[str, Any]:
-        """The figures."""
+        """Return the figures."""
         return {"success": self.success, "after attempts": list(self.successes), "mean length": self.mean_length}
 
 
@@ -149,7 +149,7 @@ def kept_prediction(
 
 
 def _quick(model: nn.Module, device: torch.device) -> nn.Module:
-    """The same function to rounding, with quicker gradients: no batch normalisation, on a GPU channels last."""
+    """Return the same function to rounding, with quicker gradients: no batch normalisation, on a GPU channels last."""
     fused: Any = fuse(model)  # a copy
     return cast(nn.Module, fused.to(memory_format=torch.channels_last) if device.type == "cuda" else fused)
 

@@ -22,7 +22,7 @@ DISTANCES = (50, 100, 200)
 
 
 def plan(scale: Scale) -> list[Job]:
-    """All schemes, run by run."""
+    """Plan all schemes, run by run."""
     return [
         Job(
             name=f"{NAME}.schemes" + (f".run{run}" if run else ""),

@@ -31,7 +31,7 @@ _PATH_RUNS = {"resnet50": 2, "mobilenet_v2": 1}
 
 
 def plan(scale: Scale) -> list[Job]:
-    """The test suite and the paper's noise on every network first, then other noise, equal sizes, repetitions."""
+    """Plan the test suite and the paper's noise on every network first, then other noise, equal sizes, repetitions."""
     jobs = [test_job(network, scale) for network in scale.networks]
     for noise in scale.noises:
         for unit in (NORMALISED, PIXEL):
@@ -68,7 +68,7 @@ def plan(scale: Scale) -> list[Job]:
 
 
 def test_job(network: str, scale: Scale) -> Job:
-    """The test suite of a network, which several experiments compare with."""
+    """Return the test suite of a network, which several experiments compare with."""
     return Job(
         name=f"test.{network}",
         experiments=(NAME, "faults", "faults-test", "perturbations"),
@@ -109,7 +109,7 @@ def _path_job(network: str, run: int, scale: Scale) -> Job:
 
 
 def test_suite(context: ExperimentContext, network: str) -> dict[str, Any]:
-    """The test suite, after a tenth and a half of it as well."""
+    """Return the test suite, after a tenth and a half of it as well."""
     subject, criteria = image_subject(context, network), image_criteria(context, network)
     size = context.scale.batch
     marks = sorted({len(subject.test) // 10 // size * size, len(subject.test) // 2 // size * size} - {0})
@@ -155,7 +155,7 @@ def equal_sizes(context: ExperimentContext, network: str, drawn: int) -> dict[st
 def _draws(
     context: ExperimentContext, network: str, criteria: CalibratedCriteria, test: Activations, drawn: int, size: int
 ) -> dict[str, dict[str, Any]]:
-    """By suite, how many inputs were drawn of it and the values of every draw.
+    """Return, by suite, how many inputs were drawn of it and the values of every draw.
 
     Every suite is larger than what is drawn of it, so that draws differ.
     """
@@ -258,13 +258,13 @@ class _Drawing:
 
 
 def _smallest(context: ExperimentContext, samples: Samples, wanted: int) -> int:
-    """How many inputs every draw of so many classes has at least."""
+    """Return how many inputs every draw of so many classes has at least."""
     drawn = (random_classes(context, len(samples.classes), wanted, draw) for draw in range(context.scale.draws))
     return min(len(of_classes(samples, classes)) for classes in drawn)
 
 
 def _exactly(copies: NoisyCopies, counts: list[int]) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """The same batches, cut where a count is reached."""
+    """Return the same batches, cut where a count is reached."""
     seen = 0
     for inputs, labels in copies:
         ends = [count - seen for count in counts if seen < count < seen + len(labels)]
@@ -274,5 +274,5 @@ def _exactly(copies: NoisyCopies, counts: list[int]) -> Iterator[tuple[torch.Ten
 
 
 def _unit(criteria: CalibratedCriteria) -> float:
-    """What LVC's relative value divides by."""
+    """Return what LVC's relative value divides by."""
     return next(float(c.learnt.reference_volume) for c in criteria.criteria if type(c).__name__ == "LVC")

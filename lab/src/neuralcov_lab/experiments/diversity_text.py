@@ -21,7 +21,7 @@ NAME = "diversity-text"
 
 
 def plan(scale: Scale) -> list[Job]:
-    """The test reviews, then shuffled copies, run by run."""
+    """Plan the test reviews, then shuffled copies, run by run."""
     jobs = [
         Job(
             name=f"{NAME}.test",
@@ -49,7 +49,7 @@ def plan(scale: Scale) -> list[Job]:
 
 
 def test_reviews(context: ExperimentContext) -> dict[str, Any]:
-    """The test reviews."""
+    """Return the test reviews."""
     model, _, test = _subject(context)
     criteria = _criteria(context)
     right = 0

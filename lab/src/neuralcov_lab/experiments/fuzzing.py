@@ -29,7 +29,7 @@ _ONCE = ("MDSC(10)", "NPC(0.7)", "NLC(rule=all)")
 
 
 def plan(scale: Scale) -> list[Job]:
-    """A campaign for each criterion and a random one."""
+    """Plan a campaign for each criterion and a random one."""
     names = [RANDOM, *(criterion.name for criterion in fuzz_settings())]
     runs = [(name, run) for name in names for run in range(1 if name in _ONCE else scale.runs)]
     return [_job(scale, name, run) for name, run in runs]
@@ -110,7 +110,7 @@ def _features(net: zoo.Inception, images: Tensor, levels: int) -> Tensor:
 
 
 def _pictures(done: Campaign, levels: int) -> list[Any]:
-    """A few outputs as bytes, for the figure."""
+    """Return a few outputs as bytes, for the figure."""
     if not done.outputs:
         return []
     images = done.inputs

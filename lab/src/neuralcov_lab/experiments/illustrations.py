@@ -42,7 +42,7 @@ def plan(scale: Scale) -> list[Job]:
 
 
 def two_neurons(context: ExperimentContext) -> dict[str, Any]:
-    """Where a VAE, a conditional VAE and a classifier put inputs in the plane of their two last neurons."""
+    """Return where a VAE, a conditional VAE and a classifier put inputs in the plane of their two last neurons."""
     found = {}
     for kind in KINDS:
         if context.scale.name == "smoke":
@@ -58,7 +58,7 @@ def two_neurons(context: ExperimentContext) -> dict[str, Any]:
 
 
 def one_neuron(context: ExperimentContext, network: str) -> dict[str, Any]:
-    """How one neuron's output is distributed over training inputs, test inputs and noisy copies."""
+    """Return how one neuron's output is distributed over training inputs, test inputs and noisy copies."""
     subject, scale = image_subject(context, network), context.scale
     count = scale.pictured
     copies = NoisyCopies(seeds_of(context, subject.test, 0), count, scale.noises[0], PIXEL, scale.batch, 31)
@@ -95,7 +95,7 @@ def _middle_layer(subject: Subject, batches: Any) -> tuple[str, Tensor]:
 
 
 def density(context: ExperimentContext) -> dict[str, Any]:
-    """How criteria respond to outliers, a new cluster and points in the mass of a cloud of two neurons.
+    """Return how criteria respond to outliers, a new cluster and points in the mass of a cloud of two neurons.
 
     As in the paper, outliers and cluster lie within the range of each neuron: what is new is that the two are far out
     together.
@@ -137,12 +137,12 @@ def _plane_settings() -> list[AnyCriterion]:
 
 
 def _sides(points: Tensor) -> Tensor:
-    """A class for each point, by the side it lies on, for criteria that need classes."""
+    """Return a class for each point, by the side it lies on, for criteria that need classes."""
     return (points[:, 0] > 0).long()
 
 
 def perturbed_pictures(context: ExperimentContext, network: str) -> dict[str, Any]:
-    """A few test images, noisy and attacked, and what was added, enlarged."""
+    """Return a few test images, noisy and attacked, and what was added, enlarged."""
     subject, scale = image_subject(context, network), context.scale
     clean = subject.test.take(context.rows(len(subject.test), _SHOWN, 37))
     copies = NoisyCopies(clean, len(clean), scale.noises[0], PIXEL, len(clean), 41)

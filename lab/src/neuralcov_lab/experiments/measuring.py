@@ -64,7 +64,7 @@ class CalibratedCriteria:
         chunk: int | None = None,
         reader: ModelReader | None = None,
     ) -> CalibratedCriteria:
-        """A criteria that has learnt from training data, and has seen it.
+        """Let criteria learn from training data, and observe it.
 
         Args:
             model: in eval mode.
@@ -101,21 +101,21 @@ class CalibratedCriteria:
         return tuple(criterion.name for criterion in self.criteria)
 
     def empty(self, criteria: Sequence[AnyCriterion] | None = None, chunk: int | None = None) -> ChunkedCollection:
-        """A collection that has seen nothing; by default of all criteria, in chunks of the same size."""
+        """Return a collection that has seen nothing; by default of all criteria, in chunks of the same size."""
         return ChunkedCollection(criteria or self.criteria, self.layout, chunk or self._training.chunk)
 
     def on_top(self) -> ChunkedCollection:
-        """A collection that has seen the training data."""
+        """Return a collection that has seen the training data."""
         collection = self.empty()
         collection.start_from(self._start)
         return collection
 
     def run(self, batches: Iterable[Any]) -> Iterator[Activations]:
-        """The activations of every batch."""
+        """Return the activations of every batch."""
         return self._reader.run(self._coverage, batches)
 
     def keep(self, batches: Iterable[Any]) -> Activations:
-        """The activations of all batches as one."""
+        """Return the activations of all batches as one."""
         return Activations.cat(list(self.run(batches)))
 
     def measure(
@@ -152,7 +152,7 @@ class CalibratedCriteria:
         criteria: Sequence[AnyCriterion] | None = None,
         chunk: int | None = None,
     ) -> Values:
-        """The values of a suite on its own, from activations."""
+        """Return the values of a suite on its own, from activations."""
         own = self.empty(criteria, chunk)
         for batch in batches:
             own.observe(batch)
@@ -170,7 +170,7 @@ class CalibratedCriteria:
 
 
 def slices(batch: Activations, size: int, rows: torch.Tensor | None = None) -> Iterator[Activations]:
-    """Some rows of activations in their order, in batches."""
+    """Return some rows of activations in their order, in batches."""
     order = torch.arange(batch.size, device=batch.device) if rows is None else rows
     for part in torch.split(order, size):
         yield batch.take(part)

@@ -16,7 +16,7 @@ SUITES = {
 
 @lru_cache(maxsize=1)
 def figures() -> dict[str, Any]:
-    """All of them, by experiment; shares in per cent.
+    """Return all of them, by experiment; shares in per cent.
 
     >>> figures()["time"]["NLC"]
     4.4
@@ -26,12 +26,12 @@ def figures() -> dict[str, Any]:
 
 
 def source() -> str:
-    """Where they are from."""
+    """Return where they are from."""
     return str(figures()["source"])
 
 
 def figure(experiment: str, subject: str, suite: str, criterion: str) -> float | None:
-    """One figure of the tables on suites, or ``None`` where the paper has none.
+    """Return one figure of the tables on suites, or ``None`` where the paper has none.
 
     >>> figure("diversity-image", "vgg16_bn", "test", "NLC"), figure("faults", "resnet50", "PGD", "SNAC")
     (403.95, 23.22)

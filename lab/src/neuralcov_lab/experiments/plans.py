@@ -33,7 +33,7 @@ PLANS: dict[str, Callable[[Scale], list[Job]]] = {
 
 
 def jobs_of(names: Sequence[str], scale: Scale) -> list[Job]:
-    """The jobs of some experiments, or of ``all``; one that several use appears once."""
+    """Return the jobs of some experiments, or of ``all``; one that several use appears once."""
     wanted = list(PLANS) if "all" in names else list(names)
     for name in wanted:
         if name not in PLANS:

@@ -70,13 +70,13 @@ def _noise(found: Sequence[Comparison]) -> Any:
 
 
 def _faults(found: Sequence[Comparison]) -> Any:
-    """The test suite against attacked inputs, criterion by criterion."""
+    """Draw the test suite against attacked inputs, criterion by criterion."""
     chosen = [c for c in found if c.experiment == "faults" and c.basis == ON_TOP]
     return _differences(chosen)
 
 
 def _differences(chosen: Sequence[Comparison]) -> Any:
-    """By how much the suite that should come second exceeds the first: left of the line is right."""
+    """Draw by how much the suite that should come second exceeds the first: left of the line is right."""
     subjects = list(dict.fromkeys(c.subject for c in chosen))
     if not chosen:
         return None
@@ -186,7 +186,7 @@ def _two_neurons(figures: Mapping[str, JobResult]) -> Any:
 
 
 def _one_neuron(figures: Mapping[str, JobResult]) -> Any:
-    """How often one neuron gives which output."""
+    """Draw how often one neuron gives which output."""
     if "neuron" not in figures:
         return None
     job = figures["neuron"]
@@ -206,7 +206,7 @@ def _one_neuron(figures: Mapping[str, JobResult]) -> Any:
 
 
 def _density(figures: Mapping[str, JobResult]) -> Any:
-    """What was added to a cloud of points, and how far each criterion moved."""
+    """Draw what was added to a cloud of points, and how far each criterion moved."""
     if "cloud" not in figures:
         return None
     result = figures["cloud"].result
@@ -246,7 +246,7 @@ def _perturbations(figures: Mapping[str, JobResult]) -> Any:
 
 
 def _subplots(width: float, height: float, columns: int = 1, rows: int = 1) -> tuple[Any, Any]:
-    """A figure and its axes, ``axes[row][column]``."""
+    """Return a figure and its axes, ``axes[row][column]``."""
     from matplotlib import pyplot
 
     return pyplot.subplots(rows, columns, figsize=(width, height), squeeze=False, layout="constrained")

@@ -105,7 +105,7 @@ def _share(runs: Sequence[float]) -> str:
 
 
 def _machines(jobs: Iterable[JobResult]) -> list[str]:
-    """What the jobs were made on; of several machines each with its number of jobs."""
+    """Return what the jobs were made on; of several machines each with its number of jobs."""
     counted = Counter(_machine(job.content["machine"]) for job in jobs)
     return [name if len(counted) == 1 else f"{name} ({count} of the jobs)" for name, count in counted.most_common()]
 

@@ -12,7 +12,7 @@ AnyCriterion = Criterion[Any]
 
 
 def table_settings(distances: Sequence[float] = (10, 20, 50), by: str = "predicted") -> list[AnyCriterion]:
-    """All settings of the paper's tables, SS, both rules of NLC and LVC; without NPC, which needs relevance.
+    """Return all settings of the paper's tables, SS, both rules of NLC and LVC; without NPC, which needs relevance.
 
     Args:
         distances: of CC, which go by the data: the paper takes other ones for generative models.
@@ -37,7 +37,7 @@ def table_settings(distances: Sequence[float] = (10, 20, 50), by: str = "predict
 
 
 def single_settings() -> list[AnyCriterion]:
-    """One setting of each criterion, the paper's choice where it uses one (faults, time)."""
+    """Return one setting of each criterion, the paper's choice where it uses one (faults, time)."""
     return [
         NC(0.75),
         KMNC(100),
@@ -58,7 +58,7 @@ def single_settings() -> list[AnyCriterion]:
 
 
 def fuzz_settings() -> list[AnyCriterion]:
-    """One setting of each criterion, the paper's for fuzzing; both rules of NLC."""
+    """Return one setting of each criterion, the paper's for fuzzing; both rules of NLC."""
     return [NC(0.0) if criterion.name == "NC(0.75)" else criterion for criterion in single_settings()]
 
 
@@ -68,12 +68,12 @@ def path_settings() -> list[AnyCriterion]:
 
 
 def named(settings: Sequence[AnyCriterion], name: str) -> AnyCriterion:
-    """The setting of that name."""
+    """Return the setting of that name."""
     return next(criterion for criterion in settings if criterion.name == name)
 
 
 def representatives(settings: Sequence[AnyCriterion]) -> list[AnyCriterion]:
-    """The first setting of each criterion: what one of them learns, the others can use."""
+    """Return the first setting of each criterion: what one of them learns, the others can use."""
     first: dict[type[AnyCriterion], AnyCriterion] = {}
     for criterion in settings:
         first.setdefault(type(criterion), criterion)
@@ -81,7 +81,7 @@ def representatives(settings: Sequence[AnyCriterion]) -> list[AnyCriterion]:
 
 
 def taught(settings: Sequence[AnyCriterion], fitted: Sequence[AnyCriterion]) -> list[AnyCriterion]:
-    """The settings with what the calibrated representatives of their criterion learnt.
+    """Return the settings with what the calibrated representatives of their criterion learnt.
 
     Settings of one criterion so share one object, and a batch's surprise, say, is computed once for all buckets.
     """

@@ -34,13 +34,13 @@ class Subject:
 
 
 def weights_folder() -> Path:
-    """Where trained weights lie: ``NEURALCOV_WEIGHTS``, or ``weights`` in the data cache."""
+    """Return where trained weights lie: ``NEURALCOV_WEIGHTS``, or ``weights`` in the data cache."""
     named = os.environ.get(VARIABLE)
     return Path(named) if named else cache_folder() / "weights"
 
 
 def trained(network: str, data: str) -> nn.Module:
-    """A network of the zoo with the weights of ``NETWORK-DATA.safetensors``, widened to float32."""
+    """Return a network of the zoo with the weights of ``NETWORK-DATA.safetensors``, widened to float32."""
     path = weights_folder() / f"{network}-{data}.safetensors"
     if not path.is_file():
         raise DataError(
@@ -54,7 +54,7 @@ def trained(network: str, data: str) -> nn.Module:
 
 
 def image_subject(context: ExperimentContext, network: str) -> Subject:
-    """A classifier with as much of its data as the scale says; ``digits`` is trained on the spot."""
+    """Return a classifier with as much of its data as the scale says; ``digits`` is trained on the spot."""
 
     def make() -> Subject:
         data = "digits" if network == "digits" else "cifar10"
@@ -71,7 +71,7 @@ def image_subject(context: ExperimentContext, network: str) -> Subject:
 
 
 def image_criteria(context: ExperimentContext, network: str) -> CalibratedCriteria:
-    """All criteria but NPC, calibrated on the training data and started from it."""
+    """Return all criteria but NPC, calibrated on the training data and started from it."""
     subject = image_subject(context, network)
     return context.prepare(
         ("criteria", network),
@@ -93,7 +93,7 @@ def path_criteria(context: ExperimentContext, network: str) -> CalibratedCriteri
 
 
 def calibrated(context: ExperimentContext, network: str, wanted: AnyCriterion) -> AnyCriterion:
-    """One criterion as the training data taught it.
+    """Return one criterion as the training data taught it.
 
     It learns beside those that learn the same, in one pass over the data. The criteria would do as well, but all its
     settings also measure the training data, for which a single criterion has no use.
@@ -114,7 +114,7 @@ def calibrated(context: ExperimentContext, network: str, wanted: AnyCriterion) -
 
 
 def activations_of_test(context: ExperimentContext, network: str) -> Activations:
-    """What every layer gives for the test suite."""
+    """Return what every layer gives for the test suite."""
     subject, criteria = image_subject(context, network), image_criteria(context, network)
     return context.once(("test", network), lambda: criteria.keep(subject.test.batches(context.scale.batch)))
 
@@ -163,10 +163,10 @@ def _some(context: ExperimentContext, samples: zoo.Samples, count: int, *numbers
 
 
 def seeds_of(context: ExperimentContext, samples: zoo.Samples, run: int) -> zoo.Samples:
-    """The few inputs that copies are made of; other ones in every run."""
+    """Return the few inputs that copies are made of; other ones in every run."""
     return samples.take(context.rows(len(samples), context.scale.noise_seeds, 7, run))
 
 
 def random_classes(context: ExperimentContext, classes: int, wanted: int, draw: int) -> torch.Tensor:
-    """Some of the classes, other ones in every draw."""
+    """Return some of the classes, other ones in every draw."""
     return context.rows(classes, wanted, 11, draw)

@@ -82,7 +82,7 @@ class ShuffledWords:
 
 
 def of_classes(samples: Samples, classes: Tensor) -> Tensor:
-    """The rows of some classes."""
+    """Return the rows of some classes."""
     return torch.isin(samples.labels, classes.to(samples.labels.device)).nonzero()[:, 0]
 
 
@@ -107,7 +107,7 @@ class Latents:
         yield from zip(torch.split(self.noise, self.batch), torch.split(self.labels, self.batch), strict=True)
 
     def take(self, rows: Tensor) -> Latents:
-        """Some of them."""
+        """Return some of them."""
         return Latents(self.noise[rows], self.labels[rows], self.batch)
 
 
@@ -119,7 +119,7 @@ def normal_latents(count: int, classes: int, length: int, batch: int, random: to
 
 
 def generative_schemes(whole: Latents, classes: int) -> dict[str, Latents]:
-    """The paper's schemes: all, a half and a tenth of each class, and half and a tenth of the classes."""
+    """Return the paper's schemes: all, a half and a tenth of each class, and half and a tenth of the classes."""
     number = torch.arange(len(whole), device=whole.labels.device) // classes
     per_class = len(whole) // classes
     schemes = {"Normal": whole}

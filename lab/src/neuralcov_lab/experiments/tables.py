@@ -19,7 +19,7 @@ _COUNTS = ("TKNP", "CC", "LSC", "DSC", "MDSC")
 
 
 def markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table; the first column to the left, the others to the right.
+    """Make a table; the first column to the left, the others to the right.
 
     >>> print(markdown(["a", "b"], [["x", "1"]]))
     | a | b |
@@ -35,7 +35,7 @@ def _row(values: Sequence[str]) -> str:
 
 
 def shown(criterion: str, value: float | None, spread: float = 0.0) -> str:
-    """A value in its criterion's unit: shares in per cent, counts whole, the rest with four figures.
+    """Write a value in its criterion's unit: shares in per cent, counts whole, the rest with four figures.
 
     >>> shown("NC(0.75)", 0.02154), shown("TKNP(1)", 9995.0), shown("NLC", 1.03456), shown("LVC", None)
     ('2.154 %', '9,995', '1.035', '–')
@@ -52,17 +52,17 @@ def shown(criterion: str, value: float | None, spread: float = 0.0) -> str:
 
 
 def _figures(value: float, count: int) -> str:
-    """So many figures at least; all before the point of a number that has more, up to a million."""
+    """Return so many figures at least; all before the point of a number that has more, up to a million."""
     return f"{value:,.0f}" if 10**count - 0.5 <= abs(value) < 1e6 else f"{value:.{count}g}"
 
 
 def paper_shown(criterion: str, value: float | None) -> str:
-    """A figure of the paper, whose shares are in per cent already."""
+    """Write a figure of the paper, whose shares are in per cent already."""
     return shown(criterion, value / 100 if value is not None and family(criterion) in _SHARES else value)
 
 
 def suite_table(comparison: Comparison) -> str:
-    """One order under every criterion: our values, the verdict, the paper's values and verdict."""
+    """Return one order under every criterion: our values, the verdict, the paper's values and verdict."""
     suites = [suite for suite in comparison.suites if suite != NOTHING]
     beside = paper_applies(comparison)
     header = ["criterion", *suites, "as expected"]
@@ -82,12 +82,12 @@ def suite_table(comparison: Comparison) -> str:
 
 
 def paper_applies(comparison: Comparison) -> bool:
-    """Whether the paper has figures measured this way."""
+    """Return whether the paper has figures measured this way."""
     return comparison.basis == (ALONE if comparison.experiment == "diversity-generative" else ON_TOP)
 
 
 def paper_right(comparison: Comparison, name: str) -> bool | None:
-    """Whether the paper's figures fall along the order, ``None`` where it has not all of them."""
+    """Return whether the paper's figures fall along the order, ``None`` where it has not all of them."""
     values = _paper_values(comparison, name)
     known = [value for value in values if value is not None]
     if len(known) < len(values) or not paper_applies(comparison):
@@ -132,7 +132,7 @@ def _verdict(comparison: Comparison, name: str) -> str:
 
 
 def experiment_page(name: str, found: Sequence[Comparison], notes: Sequence[str], usual: str = "") -> str:
-    """The page of one experiment on suites: verdicts first, then values.
+    """Return the page of one experiment on suites: verdicts first, then values.
 
     Args:
         name: the experiment.
@@ -167,7 +167,7 @@ def _expected(comparison: Comparison) -> str:
 
 
 def ranking_table(standings: Sequence[Standing]) -> str:
-    """The criteria, most orders right first."""
+    """Return the criteria, most orders right first."""
     shares = ["orders right", "share", "share in one run", "mean over experiments", "pairs right"]
     header = ["criterion", *shares, "cost, × forward pass", "best setting"]
     rows = []
@@ -189,7 +189,7 @@ def ranking_table(standings: Sequence[Standing]) -> str:
 
 
 def parts_table(standings: Sequence[Standing]) -> str:
-    """The same by experiment and way of measuring."""
+    """Return the same by experiment and way of measuring."""
     parts = list(dict.fromkeys(part for standing in standings for part in standing.by_part))
     rows = [[part, *(str(standing.by_part.get(part, "–")) for standing in standings)] for part in parts]
     return markdown(["experiment", *(standing.criterion for standing in standings)], rows)
@@ -217,7 +217,7 @@ def _seconds(runs: Sequence[float]) -> str:
 
 
 def order_table(jobs: Sequence[JobResult]) -> str:
-    """The smallest and the largest value over orders and batch sizes, and how far apart they are."""
+    """Return the smallest and the largest value over orders and batch sizes, and how far apart they are."""
     rows = []
     for job in jobs:
         for name, by_size in job.result["values"].items():
@@ -235,7 +235,7 @@ def _range(name: str, values: Sequence[float]) -> str:
 
 
 def fuzz_table(jobs: Sequence[JobResult]) -> str:
-    """What campaigns found, beside the paper's: counts of the first run, the rest as means over all."""
+    """Return what campaigns found, beside the paper's: counts of the first run, the rest as means over all."""
     header = ["guided by", "faults/outputs", "share", "runs", "seeds done", "IS", "FID", "classes", "entropy"]
     header.append("judged per s, fastest run")
     header += [f"paper: {what}" for what in ("faults/outputs", "IS", "FID", "classes", "entropy")]

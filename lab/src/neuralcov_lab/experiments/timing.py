@@ -22,7 +22,7 @@ _PATIENCE = 10.0
 
 
 def plan(scale: Scale) -> list[Job]:
-    """The model alone, then every criterion, a job each."""
+    """Plan the model alone, then every criterion, a job each."""
     network = scale.networks[0]
     names = [PLAIN, *(criterion.name for criterion in single_settings())]
     return [

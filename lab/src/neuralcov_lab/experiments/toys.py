@@ -31,7 +31,7 @@ def toy_reviews(count: int, seed: int = 0) -> zoo.Samples:
 
 
 def toy_lstm(reviews: zoo.Samples, epochs: int = 6, seed: int = 0) -> nn.Module:
-    """A small network trained on them, in a second or two."""
+    """Return a small network trained on them, in a second or two."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = zoo.SentimentLSTM(vocabulary=WORDS, embedding=8, hidden=16, steps=STEPS, dropout=0.0)
@@ -48,7 +48,7 @@ def toy_lstm(reviews: zoo.Samples, epochs: int = 6, seed: int = 0) -> nn.Module:
 
 
 def toy_generator(seed: int = 0) -> zoo.Generator:
-    """A narrow generator that was not trained, with classes that differ."""
+    """Return a narrow generator that was not trained, with classes that differ."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         net = zoo.Generator(noise=16, width=8)
@@ -59,7 +59,7 @@ def toy_generator(seed: int = 0) -> zoo.Generator:
 
 
 def toy_two_neurons(kind: str, epochs: int = 8, seed: int = 0) -> tuple[nn.Module, zoo.Samples]:
-    """A small network that ends in two neurons, trained on the shipped digits at 28×28, and the digits to show.
+    """Return a small network that ends in two neurons, trained on the shipped digits at 28×28, and the digits to show.
 
     Args:
         kind: ``net_classifier``, ``vae`` or ``cvae``.

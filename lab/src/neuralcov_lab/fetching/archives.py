@@ -74,7 +74,7 @@ _Opened = tuple[frozenset[str], Callable[[str], IO[bytes]]]
 
 @contextmanager
 def _opened(archive: Path) -> Iterator[_Opened]:
-    """The names of an archive's members, and a way to open one of them."""
+    """Return the names of an archive's members, and a way to open one of them."""
     with ExitStack() as stack:
         if archive.suffix in (".whl", ".zip"):
             zipped = stack.enter_context(zipfile.ZipFile(archive))
@@ -123,7 +123,7 @@ def _write(content: IO[bytes], target: Path, archive: Path) -> dict[str, int | s
 
 
 def _data_of_deb(archive: Path) -> bytes:
-    """The tar file with a Debian package's content, still compressed: one member of an ``ar`` archive."""
+    """Return the tar file with a Debian package's content, still compressed: one member of an ``ar`` archive."""
     with archive.open("rb") as file:
         if file.read(len(_AR_MAGIC)) != _AR_MAGIC:
             raise DataError(f"{archive}: not a Debian package, or damaged; delete it and fetch it again")

@@ -144,7 +144,7 @@ SOURCES: dict[str, Source] = {
 
 
 def source_of(name: str) -> Source:
-    """The package that carries a data set."""
+    """Return the package that carries a data set."""
     if name not in SOURCES:
         raise DataError(f"there is no data {name!r} to fetch: there are {', '.join(SOURCES)}")
     return SOURCES[name]

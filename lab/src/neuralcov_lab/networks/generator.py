@@ -71,7 +71,7 @@ class UpBlock(nn.Module):
         self.shortcut = nn.Conv2d(width, width, 1)
 
     def forward(self, features: Tensor, labels: Tensor) -> Tensor:
-        """The same number of channels, twice as high and wide."""
+        """Return the same number of channels, twice as high and wide."""
         changed = functional.relu(self.norm1(features, labels))
         changed = self.conv1(functional.interpolate(changed, scale_factor=2))
         changed = self.conv2(functional.relu(self.norm2(changed, labels)))
@@ -185,6 +185,6 @@ def _initialise(network: nn.Module) -> None:
 
 
 def _memory_format(layer: nn.Conv2d) -> torch.memory_format:
-    """How a convolution's weights lie in memory, which is how it likes its input."""
+    """Return how a convolution's weights lie in memory, which is how it likes its input."""
     channels_last = layer.weight.is_contiguous(memory_format=torch.channels_last)
     return torch.channels_last if channels_last and not layer.weight.is_contiguous() else torch.contiguous_format

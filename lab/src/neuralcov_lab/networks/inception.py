@@ -28,7 +28,7 @@ _EPSILON = 1e-3
 
 
 def inception(folder: Path | None = None) -> Inception:
-    """The feature network with its published weights, in eval mode.
+    """Return the feature network with its published weights, in eval mode.
 
     Args:
         folder: where ``default_1.pt`` or ``inception.safetensors`` lies; by default the cache, which
@@ -65,7 +65,7 @@ def _folded(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _state_of_script(path: Path) -> dict[str, Tensor]:
-    """The tensors of a TorchScript file; its program is not run."""
+    """Return the tensors of a TorchScript file; its program is not run."""
     with warnings.catch_warnings():
         # Deprecated, but nothing else reads such a file.
         warnings.simplefilter("ignore", DeprecationWarning)

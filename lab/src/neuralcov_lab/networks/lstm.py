@@ -39,7 +39,7 @@ class SentimentLSTM(nn.Module):
         _initialise(self)
 
     def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
-        """One logit per review.
+        """Return one logit per review.
 
         Args:
             tokens: ``(batch, steps)`` whole numbers, padded with zeros behind the text.

@@ -34,12 +34,12 @@ class Net(nn.Module):
         self.last = nn.Linear(hidden, 2)
 
     def features(self, images: Tensor) -> Tensor:
-        """What the hidden layer passes on, ``(batch, hidden)``."""
+        """Return what the hidden layer passes on, ``(batch, hidden)``."""
         maps = functional.relu(self.conv2(functional.relu(self.conv1(images))))
         return functional.relu(self.hidden(maps.flatten(1)))
 
     def forward(self, images: Tensor) -> Tensor:
-        """The two neurons, ``(batch, 2)``, of ``(batch, 1, 28, 28)`` images in [0, 1]."""
+        """Return the two neurons, ``(batch, 2)``, of ``(batch, 1, 28, 28)`` images in [0, 1]."""
         return cast(Tensor, self.last(self.features(images)))
 
 

@@ -172,7 +172,7 @@ class TrainingLoop:
         return self.task.evaluate(final=True)
 
     def _due(self) -> int:
-        """How many judgements there should have been by now."""
+        """Return how many judgements there should have been by now."""
         return int(self.schedule.progress * _JUDGEMENTS) if isinstance(self.task, Generation) else self.epoch
 
     def run_epoch(self) -> Tensor:
@@ -206,7 +206,7 @@ class TrainingLoop:
 
 
 def _identity(network: str, arguments: dict[str, Any], recipe: Recipe, seed: int, samples: Samples) -> dict[str, Any]:
-    """What must be the same for a stopped training to go on; every entry's name stands in the sentence if it is not."""
+    """Return what must stay the same for a stopped training to go on, by the names that the refusal uses."""
     return {
         "network": network,
         **asdict(recipe),
@@ -235,7 +235,7 @@ def _task(
 
 
 def _arguments(network: str, samples: Samples, given: dict[str, Any]) -> dict[str, Any]:
-    """What the data says about the network: classes, and the size of images."""
+    """Return what the data says about the network: classes, and the size of images."""
     accepted = inspect.signature(NETWORKS[network]).parameters
     arguments: dict[str, Any] = {}
     if "num_classes" in accepted:
