@@ -14,6 +14,7 @@ from neuralcov.tap.axes import OutputAxes, feature_axis
 from neuralcov.tap.layers import module_name
 from neuralcov.tap.masks import LayerMasks, Masks
 from neuralcov.tap.members import Members
+from neuralcov.tap.outputs import plain_neurons
 from neuralcov.tap.probe import Probe, capturing
 from neuralcov.tap.rows import Note, RowOrder, by_owner, order_by_shape, own_rows
 from neuralcov.tap.tape import Tape
@@ -46,6 +47,8 @@ class ForwardPass:
     pending: dict[str, Pending] = field(default_factory=dict)
     owned: dict[str, RowOrder | Tensor] = field(default_factory=dict)
     probed: bool = False
+    # Nobody asks for more than neurons: whose rows they are is known, and no rank has a part of them only.
+    plain: bool = False
     # In a run of the probe, in which nothing else is recorded.
     notes: dict[str, Note] | None = None
 
@@ -65,6 +68,17 @@ class RowReader:
 
     def __init__(self, probe: Probe, reduce: Reduce) -> None:
         self._probe, self._reduce = probe, reduce
+
+    def record_plain(self, forward_pass: ForwardPass, layer: str, kind: OutputAxes, output: object) -> bool:
+        """Record the output of a usual layer in few steps, if it is one; return whether it was."""
+        order = self._probe.known.orders.get(layer)
+        if order is None or order.axis or order.per_input != 1 or type(output) is not Tensor:
+            return False
+        neurons = plain_neurons(output, forward_pass.size, kind)
+        if neurons is None or kind.recurrent or kind.cell:
+            return False
+        forward_pass.layers[layer] = neurons
+        return True
 
     def record(
         self, forward_pass: ForwardPass, layer: str, kind: OutputAxes, output: Tensor, masks: LayerMasks | None

@@ -224,6 +224,7 @@ class Tap:
             alone = self._within is not None and self._within.thread == forward_pass.thread
             with nullcontext() if alone else self.open(), torch.no_grad():
                 forward_pass.probed = self._probe.prepare(members, self._layers.widths)
+                forward_pass.plain = not (relevance or self._shards or self._probe.has_owners)
                 self._pass = forward_pass
                 try:
                     with forward_pass.tape or nullcontext():
@@ -255,11 +256,7 @@ class Tap:
         return activations, output
 
     def probe(self, batch: Batch) -> None:
-        """Find out which rows of each layer's output belong to which input, recording nothing.
-
-        Args:
-            batch: two or more inputs.
-        """
+        """Find out from a batch of two or more which rows of each layer's output belong to which input."""
         inputs = as_arguments(self.model, to_device(batch.inputs, self.device))
         members = Members.of(inputs, self.batch_axis, batch.batch, form_of(self.model))
         if members.size < 2 or not members.only_tensors():
@@ -310,9 +307,10 @@ class Tap:
         if forward_pass is None or forward_pass.thread != get_ident():
             # A pass that is not ours: the user's own, or that of another coverage in another thread.
             return
-        output = rest[-1]
-        index = forward_pass.calls.get(name, 0)
+        output, index = rest[-1], forward_pass.calls.get(name, 0)
         forward_pass.calls[name] = index + 1
+        if forward_pass.plain and not index and self._reader.record_plain(forward_pass, name, kind, output):
+            return
         layer = f"{name}#{index}" if index else name
         if forward_pass.notes is not None:
             self._probe.note(forward_pass.notes, layer, kind, output, forward_pass.size)

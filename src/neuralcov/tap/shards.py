@@ -143,7 +143,9 @@ class Shards:
             spread.append(placement if own or not partial.is_replicate() else _replicated())
             shared.append(not own)
         self._note_groups(mesh, shared)
-        neurons = reduce(_finished(output.redistribute(placements=spread).to_local()))
+        # Earlier versions of PyTorch refuse to leave a partial placement as it is.
+        placed = output if tuple(spread) == tuple(output.placements) else output.redistribute(placements=spread)
+        neurons = reduce(_finished(placed.to_local()))
         width = output.shape[axis] if dims > 1 else 1
         if neurons.shape[1] < width:
             self._parts[layer] = neurons.shape[1]
