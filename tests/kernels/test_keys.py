@@ -2,7 +2,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from neuralcov.kernels.hashing import _ordered_together, lexical_order, neuron_words
+from neuralcov.kernels.hashing import lexical_order, neuron_words, ordered_together
 
 CPU = torch.device("cpu")
 # Few first words, so that different keys often share one.
@@ -16,7 +16,7 @@ def keys(pairs):
 @given(st.lists(KEYS, min_size=1, max_size=5))
 def test_tables_ordered_together_are_ordered_each(tables):
     tables = [keys(pairs) for pairs in tables]
-    for one, expected in zip(_ordered_together(tables), tables, strict=True):
+    for one, expected in zip(ordered_together(tables), tables, strict=True):
         assert torch.equal(one, lexical_order(expected))
 
 

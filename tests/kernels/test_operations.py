@@ -6,21 +6,21 @@ import sys
 import pytest
 import torch
 
-from neuralcov.criteria.nlc.covariance_norm import _stretched_in_tiles
+from neuralcov.criteria.nlc.covariance_norm import absolute_growth_in_tiles
 from neuralcov.criteria.surprise.nearest import prepared
-from neuralcov.kernels.operations import row_means, split_rows, stretched, triton_installed, usable
+from neuralcov.kernels.operations import absolute_growth, row_means, split_rows, triton_available, triton_installed
 
 CHECK = """
 import torch
-from neuralcov.kernels.operations import stretched
-from neuralcov.criteria.nlc.covariance_norm import _stretched_in_tiles
+from neuralcov.kernels.operations import absolute_growth
+from neuralcov.criteria.nlc.covariance_norm import absolute_growth_in_tiles
 generator = torch.Generator().manual_seed(0)
 for layers, width, inputs in ((1, 1, 1), (2, 7, 3), (1, 64, 17), (1, 130, 5)):
     rows = torch.randn(layers, 9, width, dtype=torch.float64, generator=generator)
     scatter = rows.mT @ rows
     scale = torch.rand(layers, dtype=torch.float64, generator=generator) + 1
     apart = 3 * torch.randn(inputs, layers, width, dtype=torch.float64, generator=generator)
-    torch.testing.assert_close(stretched(scatter, scale, apart), _stretched_in_tiles(scatter, scale, apart))
+    torch.testing.assert_close(absolute_growth(scatter, scale, apart), absolute_growth_in_tiles(scatter, scale, apart))
 
 from neuralcov.kernels.operations import find_flipped, row_means, split_rows
 for count, width in ((1, 1), (5, 7), (3, 2500)):
@@ -79,7 +79,7 @@ for rule in ("growing", "all"):
 
 import neuralcov.criteria.ss.signs as signs
 from neuralcov.kernels.hashing import lexical_orders
-from neuralcov.kernels.hashing import _ordered_together
+from neuralcov.kernels.hashing import ordered_together
 for widths in ({"a": 3, "b": 70, "c": 2}, {"a": 9, "b": 2, "c": 200, "d": 1}):
     def suite(size):
         rows = {n: torch.randn(size, w, generator=generator).round() for n, w in widths.items()}
@@ -90,7 +90,7 @@ for widths in ({"a": 3, "b": 70, "c": 2}, {"a": 9, "b": 2, "c": 200, "d": 1}):
     criterion, values = nc.SS(), []
     for kernels in (False, True):
         signs.usable = lambda device, kernels=kernels: kernels
-        signs.lexical_orders = _ordered_together if kernels else lexical_orders
+        signs.lexical_orders = ordered_together if kernels else lexical_orders
         state = criterion.observe(criterion.observe(criterion.init(first.layout), first), second)
         other = criterion.observe(criterion.init(first.layout), third)
         for one in (state, criterion.merge(other, state), criterion.merge(state, other)):
@@ -117,14 +117,16 @@ def test_interpreted_kernels_agree_with_the_plain_form():
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not usable(torch.device("cuda" if torch.cuda.is_available() else "cpu")), reason="needs a GPU")
+@pytest.mark.skipif(
+    not triton_available(torch.device("cuda" if torch.cuda.is_available() else "cpu")), reason="needs a GPU"
+)
 def test_compiled_kernels_agree_with_the_plain_form(monkeypatch):
     for count, width in ((1, 1), (37, 2500), (40, 2504)):
         rows, centre = torch.randn(count, width, device="cuda"), torch.randn(width, device="cuda")
         for left in (True, False):
             wide, squares = split_rows(rows, centre, left=left)
             with monkeypatch.context() as patch:
-                patch.setattr("neuralcov.criteria.surprise.nearest.usable", lambda _: False)
+                patch.setattr("neuralcov.criteria.surprise.nearest.triton_available", lambda _: False)
                 plain, lengths = prepared(rows, centre, left=left)
             assert torch.equal(wide, plain)
             torch.testing.assert_close(squares, lengths)
@@ -133,8 +135,8 @@ def test_compiled_kernels_agree_with_the_plain_form(monkeypatch):
         scatter = rows.mT @ rows
         scale = torch.rand(layers, dtype=torch.float64, device="cuda") + 1
         apart = 3 * torch.randn(inputs, layers, width, dtype=torch.float64, device="cuda")
-        expected = _stretched_in_tiles(scatter, scale, apart)
-        torch.testing.assert_close(stretched(scatter, scale, apart), expected, rtol=1e-12, atol=1e-9)
+        expected = absolute_growth_in_tiles(scatter, scale, apart)
+        torch.testing.assert_close(absolute_growth(scatter, scale, apart), expected, rtol=1e-12, atol=1e-9)
     for shape in ((3, 5, 1), (1000, 70, 16), (1, 3, 3000), (70, 9, 49)):
         rows = torch.randn(shape, device="cuda")
         torch.testing.assert_close(row_means(rows), rows.mean(-1))

@@ -112,7 +112,7 @@ def test_complex_outputs_are_refused():
     [((4, 3), LINEAR), ((4, 5, 3), LINEAR), ((4, 3, 5, 6), CONV), ((8, 3, 5), CONV), ((0, 3, 5), CONV)],
 )
 def test_relevance_is_summed(shape, kind, monkeypatch):
-    monkeypatch.setattr("neuralcov.tap.outputs._space_average", lambda output: output.flatten(2).mean(2))
+    monkeypatch.setattr("neuralcov.tap.outputs.space_average", lambda output: output.flatten(2).mean(2))
     output = torch.randn(shape)
     size = min(4, shape[0])
     positions = output.numel() // max(1, 3 * size)

@@ -117,7 +117,7 @@ def test_links_and_missing_files_are_refused(tmp_path):
 
 
 def test_a_file_made_to_fill_the_disk_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(archives, "_LARGEST", 10_000)
+    monkeypatch.setattr(archives, "LARGEST", 10_000)
     archive = written(tmp_path / "bomb.whl", zip_with({"package/a.bin": b"\0" * 5_000_000}))
     with pytest.raises(DataError, match="unpacks to more than 10,000 bytes"):
         extract(archive, {"package/a.bin": "kept.bin"}, tmp_path / "out")

@@ -220,8 +220,8 @@ class _Thumbnails(torch.nn.Module):
 
 @pytest.mark.parametrize("quick", [10_000, 12])
 def test_a_fid_names_its_number_of_images(quick, tmp_path, small_cifar10, monkeypatch):
-    monkeypatch.setattr(generate, "_features_if_fetched", lambda device: _Thumbnails())
-    monkeypatch.setattr(generate, "_QUICK", quick)
+    monkeypatch.setattr(generate, "features_if_fetched", lambda device: _Thumbnails())
+    monkeypatch.setattr(generate, "QUICK", quick)
     chosen = settings(epochs=2, limit=40, batch_size=10, folder=small_cifar10, arguments={"width": 8, "noise": 8})
     reports = []
     card = train("generator", tmp_path / "g.safetensors", settings=chosen, report=reports.append)

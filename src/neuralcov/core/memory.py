@@ -16,7 +16,7 @@ for _power, _letter in enumerate("KMGT", start=1):
 
 # Elements worked on at a time. A CPU is fastest when a block and its temporaries stay in cache; a GPU
 # when a block fills it, and there the bound only keeps temporaries from filling its memory.
-_BLOCK_ELEMENTS = {"cpu": 1 << 18}
+BLOCK_ELEMENTS = {"cpu": 1 << 18}
 _BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
 
 
@@ -57,7 +57,7 @@ def blocks(length: int, elements_each: int, device: torch.device) -> Iterator[sl
     >>> list(blocks(5, 1 << 17, torch.device("cpu")))
     [slice(0, 2, None), slice(2, 4, None), slice(4, 5, None)]
     """
-    limit = _BLOCK_ELEMENTS.get(device.type, _BLOCK_ELEMENTS_ELSEWHERE)
+    limit = BLOCK_ELEMENTS.get(device.type, _BLOCK_ELEMENTS_ELSEWHERE)
     step = max(1, limit // max(1, elements_each))
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))

@@ -69,7 +69,7 @@ def set_keys(members: Bool[Tensor, "batch layers width"], layers: Sequence[int])
     Integer products are slow or missing on most devices, so the words are cut into pieces of 16 bits whose
     sums float64 holds exactly.
     """
-    pieces = _word_pieces(tuple(layers), members.shape[2], members.device)
+    pieces = word_pieces(tuple(layers), members.shape[2], members.device)
     sums = torch.bmm(members.transpose(0, 1).double(), pieces).long()
     keys = torch.zeros(*sums.shape[:2], 2, dtype=torch.int64, device=members.device)
     for piece in range(_PIECES):
@@ -78,7 +78,7 @@ def set_keys(members: Bool[Tensor, "batch layers width"], layers: Sequence[int])
 
 
 @lru_cache(maxsize=64)
-def _word_pieces(layers: tuple[int, ...], width: int, device: torch.device) -> Float[Tensor, "layers width pieces"]:
+def word_pieces(layers: tuple[int, ...], width: int, device: torch.device) -> Float[Tensor, "layers width pieces"]:
     """Return the words of several layers' neurons, in pieces of 16 bits as float64."""
     words = torch.stack([neuron_words(layer, width, device) for layer in layers])
     return torch.cat([((words >> (_PIECE_BITS * piece)) & 0xFFFF).double() for piece in range(_PIECES)], dim=2)
@@ -94,10 +94,10 @@ def lexical_orders(tables: Sequence[Int[Tensor, "_ 2"]]) -> list[Int[Tensor, "_"
     """Return the order of each of several tables of keys."""
     if not tables or tables[0].device.type == "cpu":
         return [lexical_order(keys) for keys in tables]
-    return _ordered_together(tables)
+    return ordered_together(tables)
 
 
-def _ordered_together(tables: Sequence[Tensor]) -> list[Tensor]:
+def ordered_together(tables: Sequence[Tensor]) -> list[Tensor]:
     """Do the same by sorting all at once: starting a sort on a GPU takes longer than sorting a small table."""
     device, sizes = tables[0].device, [len(keys) for keys in tables]
     table = torch.cat([torch.full((n,), i, dtype=torch.int32, device=device) for i, n in enumerate(sizes)])

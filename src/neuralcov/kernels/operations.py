@@ -29,12 +29,12 @@ def triton_installed() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def usable(device: torch.device) -> bool:
+def triton_available(device: torch.device) -> bool:
     """Return whether kernels run on ``device``."""
     return device.type == "cuda" and triton_installed()
 
 
-def stretched(
+def absolute_growth(
     scatter: Float[Tensor, "layers width width"],
     scale: Float[Tensor, "layers"],
     apart: Float[Tensor, "batch layers width"],
@@ -55,7 +55,7 @@ def stretched(
         some = apart[start : start + _CANDIDATES_AT_ONCE]
         partial = torch.empty(layers, len(rows), len(some), dtype=torch.float64, device=apart.device)
         grid = (len(rows), -(-len(some) // _CANDIDATES), layers)
-        kernels.stretched[grid](
+        kernels.absolute_growth[grid](
             scatter, scale, some, rows, columns, partial, width, len(some), layers, len(rows),
             BLOCK=_BLOCK, CANDIDATES=_CANDIDATES,
         )  # fmt: skip

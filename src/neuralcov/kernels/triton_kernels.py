@@ -7,7 +7,7 @@ import triton.language as tl
 
 
 @triton.jit
-def stretched(
+def absolute_growth(
     scatter,
     scale,
     apart,

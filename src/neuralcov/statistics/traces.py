@@ -22,7 +22,7 @@ from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.statistics.statistic import Statistic
 
-_BLOCK_BYTES = 1 << 30
+BLOCK_BYTES = 1 << 30
 # Enough that the median of a sample lies amid the rows.
 _MIDDLE_ROWS = 255
 
@@ -165,7 +165,7 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
     def _with(self, rows: Tensor) -> tuple[Tensor, ...]:
         joined, small = self._split_small()
         small.append(rows)
-        if sum(part.nbytes for part in small) < _BLOCK_BYTES:
+        if sum(part.nbytes for part in small) < BLOCK_BYTES:
             return (*joined, *small)
         block = torch.cat(small)
         resident = sum(part.nbytes for part in joined)
@@ -174,7 +174,7 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
     def _split_small(self) -> tuple[list[Tensor], list[Tensor]]:
         """Return whole blocks, and the batches behind them that do not make one yet."""
         count = 0
-        while count < len(self.blocks) and self.blocks[count].nbytes >= _BLOCK_BYTES:
+        while count < len(self.blocks) and self.blocks[count].nbytes >= BLOCK_BYTES:
             count += 1
         return list(self.blocks[:count]), list(self.blocks[count:])
 

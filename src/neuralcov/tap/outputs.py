@@ -10,7 +10,7 @@ from torch import Tensor
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.findings import Finding
 from neuralcov.core.shapes import Int
-from neuralcov.kernels.operations import row_means, usable
+from neuralcov.kernels.operations import row_means, triton_available
 from neuralcov.tap.axes import OutputAxes, features_last
 from neuralcov.tap.inputs import TokenWeights, first_tensor
 from neuralcov.tap.rows import RowOrder, with_batch_first
@@ -59,7 +59,7 @@ def to_neurons(
         batch_first = batch_first[:, None]
     channels_first = not features_last(output.shape, kind)
     if channels_first and not folded and not total and batch_first.dim() > (2 if padding is None else 3):
-        return _space_average(batch_first)
+        return space_average(batch_first)
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
     rows = batch_first.movedim(axis, -1)
     if total:
@@ -80,7 +80,7 @@ def plain_neurons(output: Tensor, size: int, kind: OutputAxes) -> Tensor | None:
         return None
     if len(shape) == 2:
         return output.detach().to(_wide(output), copy=True)
-    return _space_average(output) if kind.channels_first and len(shape) > 3 else None
+    return space_average(output) if kind.channels_first and len(shape) > 3 else None
 
 
 def _average(output: Tensor, weights: TokenWeights | None) -> Tensor:
@@ -96,7 +96,7 @@ def _average(output: Tensor, weights: TokenWeights | None) -> Tensor:
     return output.detach().mean(dim=tuple(range(1, output.dim() - 1)), dtype=dtype)
 
 
-def _space_average(output: Tensor) -> Tensor:
+def space_average(output: Tensor) -> Tensor:
     """Average an image-like output over space; a large one laid out channel by channel has its own kernel.
 
     PyTorch's own reduction of many rows of 4 to 64 numbers, which late feature maps are, reaches a fraction of
@@ -104,7 +104,7 @@ def _space_average(output: Tensor) -> Tensor:
     """
     plain = output.detach() if output.requires_grad else output
     large = output.numel() >= _LARGE and output.dtype in _FAST_TYPES
-    if large and usable(output.device) and output.is_contiguous():
+    if large and triton_available(output.device) and output.is_contiguous():
         return row_means(plain.flatten(2))
     return plain.mean(dim=tuple(range(2, output.dim())), dtype=_wide(output))
 

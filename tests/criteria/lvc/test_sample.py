@@ -6,7 +6,7 @@ from neuralcov.criteria.lvc.sample import InputSample
 
 
 def test_every_input_is_as_likely_to_stay(monkeypatch):
-    monkeypatch.setattr("neuralcov.criteria.lvc.sample._MOST_INPUTS", 50)
+    monkeypatch.setattr("neuralcov.criteria.lvc.sample.MOST_INPUTS", 50)
     kept = torch.zeros(1000)
     for shift in range(40):
         sample = InputSample.empty(Layout({"a": 1}))

@@ -99,7 +99,7 @@ def test_the_furthest_leaves_each_input_itself_out(trained, monkeypatch):
     rows = rows_of([[1, 0, 1, 0, 1], [0, 1, 0, 0, 0], [1, 0, 1, 0, 1]], [0, 0, 0])
     # The first and third input are 5 and 1 apart; the second is alone behind its path.
     assert furthest(abstract, members, rows, WIDTHS).tolist() == [5, 1]
-    monkeypatch.setattr(sizes, "_BLOCK_ELEMENTS", {"cpu": 1})
+    monkeypatch.setattr(sizes, "BLOCK_ELEMENTS", {"cpu": 1})
     assert furthest(abstract, members, rows, WIDTHS).tolist() == [5, 1]
 
 
@@ -109,6 +109,6 @@ def test_blocks_do_not_matter(trained, monkeypatch):
     bits = torch.rand(9, 5) < 0.5
     whole = distances(abstract, members, inputs, chosen, WIDTHS)
     alike = abstract.likeness(bits, torch.zeros(9, dtype=torch.int64), WIDTHS)
-    monkeypatch.setattr(sizes, "_BLOCK_ELEMENTS", {"cpu": 3})
+    monkeypatch.setattr(sizes, "BLOCK_ELEMENTS", {"cpu": 3})
     assert torch.equal(distances(abstract, members, inputs, chosen, WIDTHS), whole)
     assert torch.equal(abstract.likeness(bits, torch.zeros(9, dtype=torch.int64), WIDTHS), alike)

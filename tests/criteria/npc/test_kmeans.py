@@ -101,7 +101,7 @@ def test_fewer_distinct_rows_than_clusters():
 def test_blocks_do_not_matter(monkeypatch):
     bits = torch.from_numpy(random_bits(1, 100, 30, noise=0.3))
     whole = k_means(bits, 4)
-    monkeypatch.setattr(sizes, "_BLOCK_ELEMENTS", {"cpu": 100})
+    monkeypatch.setattr(sizes, "BLOCK_ELEMENTS", {"cpu": 100})
     assert torch.equal(k_means(bits, 4), whole)
 
 

@@ -134,8 +134,8 @@ def test_admitting_is_comparing_all_pairs_again_for_each_input(block, queue, see
     coverage = covered(nc.SS(), {name: values[:seen] for name, values in tests.items()})
     with pytest.MonkeyPatch.context() as patch:
         # In small blocks the matches of one neuron are cut apart.
-        patch.setitem(sizes._BLOCK_ELEMENTS, "cpu", block)
-        patch.setattr(ss, "_QUEUE", queue)
+        patch.setitem(sizes.BLOCK_ELEMENTS, "cpu", block)
+        patch.setattr(ss, "QUEUE", queue)
         offers = {name: values[seen:] for name, values in tests.items()}
         taken = coverage.admit(activations=offers, min_gain=least / (12 + 210))
     kept = admitted_in_order(tests, seen, least)
@@ -182,9 +182,9 @@ def colliding_words(monkeypatch):
 
     monkeypatch.setattr(keys, "neuron_words", words)
     monkeypatch.setattr(signs, "neuron_words", words)
-    keys._word_pieces.cache_clear()
+    keys.word_pieces.cache_clear()
     yield
-    keys._word_pieces.cache_clear()
+    keys.word_pieces.cache_clear()
 
 
 @pytest.mark.usefixtures("colliding_words")

@@ -147,6 +147,6 @@ def test_a_batch_larger_than_is_searched_at_once(monkeypatch):
     cov.calibrate(activations={"fc": training}, predictions=torch.arange(40) % 4)
     asked = {"activations": {"fc": tests}, "predictions": torch.arange(23) % 4}
     whole = cov.scores(**asked)["DSC(0.1)"]
-    monkeypatch.setattr("neuralcov.criteria.surprise.nearest._QUERY_ELEMENTS", 3 * 5)
+    monkeypatch.setattr("neuralcov.criteria.surprise.nearest.QUERY_ELEMENTS", 3 * 5)
     torch.testing.assert_close(cov.scores(**asked)["DSC(0.1)"], whole, rtol=0, atol=0)
     assert whole.isfinite().all()

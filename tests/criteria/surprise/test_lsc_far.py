@@ -63,7 +63,7 @@ def test_equals_scikit_learn(distance):
 
 @pytest.mark.parametrize("distance", [1e3, 1e9])
 def test_classes_of_several_blocks(distance, monkeypatch):
-    monkeypatch.setattr("neuralcov.criteria.surprise.density._ROWS", 64)
+    monkeypatch.setattr("neuralcov.criteria.surprise.density.ROWS", 64)
     training, classes, tests, labels = with_far_traces(1000, distance, np.float32, 40)
     expected = brute_force(tests, labels, training, classes, 1.0)
     found = scores(fitted(nc.LSC(10, 1.0), training, classes), tests, labels)
@@ -91,7 +91,7 @@ def test_two_clusters_far_apart_with_many_traces_that_count():
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_more_pairs_than_are_held_at_once(monkeypatch, parts):
-    monkeypatch.setattr("neuralcov.criteria.surprise.density._PAIRS_AT_ONCE", {"cpu": 120 * 40 // parts})
+    monkeypatch.setattr("neuralcov.criteria.surprise.density.PAIRS_AT_ONCE", {"cpu": 120 * 40 // parts})
     training, classes, tests, labels = with_far_traces(360, 1e6, np.float32)
     expected = brute_force(tests, labels, training, classes, 0.2)
     np.testing.assert_allclose(scores(fitted(nc.LSC(10), training, classes), tests, labels), expected, rtol=1e-9)
@@ -253,5 +253,5 @@ def test_the_first_pass_alone_would_be_wrong(monkeypatch):
     expected = brute_force(tests, labels, training, classes, 0.2)
     found = scores(fitted(nc.LSC(10), training, classes), tests, labels)
     np.testing.assert_allclose(found, expected, rtol=PRECISION)
-    monkeypatch.setattr("neuralcov.criteria.surprise.density._PRECISION", math.inf)
+    monkeypatch.setattr("neuralcov.criteria.surprise.density.PRECISION", math.inf)
     assert np.abs(scores(fitted(nc.LSC(10), training, classes), tests, labels) / expected - 1).max() > 1e-3

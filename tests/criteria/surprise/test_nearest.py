@@ -92,7 +92,7 @@ def test_roots_are_rounded_correctly():
 
 
 def test_many_queries_are_answered_in_parts(monkeypatch):
-    monkeypatch.setattr("neuralcov.criteria.surprise.nearest._QUERY_ELEMENTS", 12)
+    monkeypatch.setattr("neuralcov.criteria.surprise.nearest.QUERY_ELEMENTS", 12)
     rows, queries = (torch.randn(n, 4, generator=torch.Generator().manual_seed(n)) for n in (30, 10))
     found = nearest(queries, corpus(rows))
     assert found.numbers.tolist() == brute_force(queries, rows)[0].tolist()
@@ -112,7 +112,7 @@ def test_a_poor_product_changes_no_result(monkeypatch, error):
         return left @ right.T + error * size * (2 * torch.rand(len(left), len(right), generator=generator) - 1)
 
     monkeypatch.setattr("neuralcov.criteria.surprise.nearest.product", poor)
-    monkeypatch.setattr("neuralcov.criteria.surprise.nearest._PRODUCT_ERROR", error)
+    monkeypatch.setattr("neuralcov.criteria.surprise.nearest.PRODUCT_ERROR", error)
     found = nearest(queries, corpus(rows))
     expected, measured = brute_force(queries, rows)
     assert found.numbers.tolist() == expected.tolist()

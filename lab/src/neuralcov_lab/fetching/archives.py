@@ -19,7 +19,7 @@ from neuralcov.core.files import atomic_write
 from neuralcov_lab.errors import DataError
 
 # No single file of a package we fetch comes near this; more is an archive made to fill a disk.
-_LARGEST = 1 << 30
+LARGEST = 1 << 30
 _DAMAGE = (
     tarfile.TarError,
     gzip.BadGzipFile,
@@ -115,8 +115,8 @@ def _write(content: IO[bytes], target: Path, archive: Path) -> dict[str, int | s
     with atomic_write(target) as file:
         while chunk := content.read(1 << 20):
             size += len(chunk)
-            if size > _LARGEST:
-                raise DataError(f"{archive}: {target.name} unpacks to more than {_LARGEST:,} bytes; not unpacked")
+            if size > LARGEST:
+                raise DataError(f"{archive}: {target.name} unpacks to more than {LARGEST:,} bytes; not unpacked")
             digest.update(chunk)
             file.write(chunk)
     return {"bytes": size, "sha256": digest.hexdigest()}

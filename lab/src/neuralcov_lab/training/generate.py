@@ -22,7 +22,7 @@ from neuralcov_lab.training.tasks import Task, mixed_precision, placed, set_rate
 
 _NORM_BATCHES = 40
 _FEATURE_BATCH = 250
-_QUICK, _FULL = 10_000, 50_000
+QUICK, _FULL = 10_000, 50_000
 
 
 class Generation(Task):
@@ -49,7 +49,7 @@ class Generation(Task):
             "adversary": self.adversary,
         }
         self.inputs_per_step = recipe.batch_size * recipe.discriminator_steps
-        self._features = _features_if_fetched(device)
+        self._features = features_if_fetched(device)
         self._real: Gaussian | None = None
 
     @override
@@ -77,7 +77,7 @@ class Generation(Task):
         if self._real is None:
             self._real = gaussian_of_samples(self._features, self.train, self.device)
         # As many images as there are real ones, where those were limited.
-        quick, full = (min(count, len(self.train)) for count in (_QUICK, _FULL))
+        quick, full = (min(count, len(self.train)) for count in (QUICK, _FULL))
         distance = self._distance(drawing, quick)
         if distance <= self.best_distance:
             self.best, self.best_distance = copy.deepcopy(drawing), distance
@@ -172,7 +172,8 @@ def _adam(network: nn.Module, rate: float) -> torch.optim.Optimizer:
     return torch.optim.Adam(network.parameters(), rate, betas=(0.0, 0.999), fused=next(network.parameters()).is_cuda)
 
 
-def _features_if_fetched(device: torch.device) -> Inception | None:
+def features_if_fetched(device: torch.device) -> Inception | None:
+    """Return the network whose features the distance is taken of, ``None`` if it was not fetched."""
     try:
         return placed(inception(), device)
     except DataError:

@@ -14,7 +14,7 @@ from neuralcov.core.records import Record, map_tensors
 from neuralcov.core.shapes import Bool, Float
 from neuralcov.statistics.statistic import BESIDE, Statistic
 
-_MOST_INPUTS = 4096
+MOST_INPUTS = 4096
 _MOST_BYTES = 1 << 29
 
 
@@ -33,7 +33,7 @@ class InputSample(Record, name="sample", free=["seen"]):
     @classmethod
     def empty(cls, layout: Layout) -> InputSample:
         """Return a sample of no input."""
-        size = max(2, min(_MOST_INPUTS, _MOST_BYTES // (4 * layout.neurons)))
+        size = max(2, min(MOST_INPUTS, _MOST_BYTES // (4 * layout.neurons)))
 
         def zeros(*shape: int, dtype: torch.dtype) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=layout.device)

@@ -8,7 +8,7 @@ from torch import Tensor
 from neuralcov.core.activations import Stack
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Float
-from neuralcov.kernels.operations import stretched, usable
+from neuralcov.kernels.operations import absolute_growth, triton_available
 from neuralcov.statistics.moments import LayerMoments
 
 _TILE = 128
@@ -105,13 +105,13 @@ def covariance_gain(
     count = moments.count
     apart = values.double() - moments.mean
     scale = (count + 1) / count.clamp(min=1)
-    stretch = stretched if usable(apart.device) else _stretched_in_tiles
-    added = count / (count + 1) ** 2 * stretch(moments.scatter, scale, apart)
+    growth = absolute_growth if triton_available(apart.device) else absolute_growth_in_tiles
+    added = count / (count + 1) ** 2 * growth(moments.scatter, scale, apart)
     change = added / moments.width**2 - covariance_norm(moments) / (count + 1)
     return torch.where(count > 0, change, 0.0)
 
 
-def _stretched_in_tiles(scatter: Tensor, scale: Tensor, apart: Tensor) -> Float[Tensor, "batch layers"]:
+def absolute_growth_in_tiles(scatter: Tensor, scale: Tensor, apart: Tensor) -> Float[Tensor, "batch layers"]:
     """Return, per input and layer, Σ (|σ + dᵢdⱼ| − |σ|), over tiles of the lower half that stay in cache."""
     total = torch.zeros(apart.shape[:2], dtype=torch.float64, device=apart.device)
     width = scatter.shape[1]
@@ -121,14 +121,14 @@ def _stretched_in_tiles(scatter: Tensor, scale: Tensor, apart: Tensor) -> Float[
             sigma = scatter[layer, rows, : rows.stop] * scale[layer]
             left, right = apart[:, layer, rows], apart[:, layer, : rows.stop]
             square, rest = sigma[:, top:], sigma[:, :top]
-            total[:, layer] += _stretched(square, left, right[:, top:])
+            total[:, layer] += _growth_of_tile(square, left, right[:, top:])
             if top:
                 # Off the diagonal a tile stands for its mirror image too.
-                total[:, layer] += 2 * _stretched(rest, left, right[:, :top])
+                total[:, layer] += 2 * _growth_of_tile(rest, left, right[:, :top])
     return total
 
 
-def _stretched(sigma: Tensor, left: Tensor, right: Tensor) -> Tensor:
+def _growth_of_tile(sigma: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Sum the same over one tile."""
     before = sigma.abs()
     if sigma.numel() <= _SMALL:

@@ -29,7 +29,7 @@ from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.nlc.admission import admit_one_by_one
 from neuralcov.criteria.nlc.covariance_norm import absorb_if_larger, covariance_gain, covariance_norm
-from neuralcov.kernels.operations import usable
+from neuralcov.kernels.operations import triton_available
 from neuralcov.statistics.moments import LayerMoments, empty_moments
 
 
@@ -175,7 +175,7 @@ class NLC(Criterion[NLCState]):
         entry = state.classes[0]
         if self.classes is not None or entry is None or _has_empty_layers(entry):
             return super().admit(state, batch, min_gain=min_gain)
-        if usable(batch.device):
+        if triton_available(batch.device):
             growing = self.rule == "growing"
             moments = tuple(group.moments for group in entry)
             admitted, moved, spreads = admit_one_by_one(moments, batch, growing=growing, min_gain=min_gain)

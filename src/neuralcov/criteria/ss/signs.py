@@ -19,7 +19,7 @@ from neuralcov.core.memory import blocks
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Int
 from neuralcov.kernels.hashing import count_bits, lexical_orders, neuron_words, pack, unpack, words_for
-from neuralcov.kernels.operations import absorb_rows, find_flipped, mark_shown, usable
+from neuralcov.kernels.operations import absorb_rows, find_flipped, mark_shown, triton_available
 
 NOWHERE = (1 << 63) - 1
 
@@ -152,7 +152,7 @@ class SignInsertion:
         before, offer = self._pairs.shown, self._offer
         if not matches:
             return before
-        if usable(before.device):
+        if triton_available(before.device):
             shown = before.clone()
             mark_shown(
                 self._found, self._at, self._table, offer.keys, offer.words, offer.signs, own, place, every, some, shown
@@ -174,7 +174,7 @@ class SignInsertion:
         every = torch.full((groups + 1, words), -1, dtype=torch.int64, device=where.device)
         some = torch.zeros_like(every)
         every[old], some[old] = pairs.every, pairs.some
-        if usable(where.device):
+        if triton_available(where.device):
             absorb_rows(new, offer.every, offer.some, every, some)
             return every, some
         # Offers of one group are first brought together at the first of them; all then write the same.
@@ -229,7 +229,7 @@ def neighbours(table: Tensor, offer: SignBatch) -> tuple[Tensor, Tensor]:
 
     First words are compared only: a wrong match, by a collision of 64 bits, is sorted out where matches are used.
     """
-    if len(table) and usable(table.device):
+    if len(table) and triton_available(table.device):
         return find_flipped(table, offer.keys, offer.words, offer.signs, offer.valid)
     at = torch.zeros(offer.signs.shape, dtype=torch.int64, device=table.device)
     found = torch.zeros_like(offer.signs)

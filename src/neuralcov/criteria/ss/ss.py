@@ -26,7 +26,7 @@ from neuralcov.criteria.ss.signs import (
 from neuralcov.kernels.hashing import pack, set_keys
 
 # Inputs that queue up at once: each needs a place for every neuron, so that very many would fill the memory.
-_QUEUE = 1024
+QUEUE = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +115,10 @@ class SS(Criterion[SSState]):
         if min_gain < 0:
             return super().admit(state, batch, min_gain=min_gain)
         admitted = torch.zeros(batch.size, dtype=torch.bool, device=batch.device)
-        for start in range(0, batch.size if state.pairs else 0, _QUEUE):
-            part = batch.take(slice(start, start + _QUEUE))
+        for start in range(0, batch.size if state.pairs else 0, QUEUE):
+            part = batch.take(slice(start, start + QUEUE))
             chosen = _gaining(state, part, min_gain)
-            admitted[start : start + _QUEUE] = chosen
+            admitted[start : start + QUEUE] = chosen
             state = self.observe(state, part.take(chosen.nonzero()[:, 0]))
         return admitted, with_excluded(state, self.exclusions(batch))
 

@@ -25,12 +25,12 @@ from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.surprise.nearest import rounding
 
-_ROWS = 4096
+ROWS = 4096
 # Pairs of points and rows whose exponents are kept until it is known which sums must be taken again.
-_PAIRS_AT_ONCE = {"cpu": 1 << 25}
+PAIRS_AT_ONCE = {"cpu": 1 << 25}
 _PAIRS_AT_ONCE_ELSEWHERE = 1 << 28
 # Of a surprise, and of a bucket.
-_PRECISION = 1e-9
+PRECISION = 1e-9
 # Rows whose kernels are together below exp(-45) of the largest change no float64.
 _NEGLIGIBLE = 45.0
 
@@ -52,7 +52,7 @@ class Sums:
 
 def points_at_once(rows: int, device: torch.device) -> int:
     """Count the points whose sums over so many rows are taken together."""
-    return max(1, _PAIRS_AT_ONCE.get(device.type, _PAIRS_AT_ONCE_ELSEWHERE) // max(1, rows))
+    return max(1, PAIRS_AT_ONCE.get(device.type, _PAIRS_AT_ONCE_ELSEWHERE) // max(1, rows))
 
 
 def room_for(rows: int, width: int, device: torch.device) -> Float[Tensor, "_ width"]:
@@ -60,7 +60,7 @@ def room_for(rows: int, width: int, device: torch.device) -> Float[Tensor, "_ wi
 
     Made once for many sums, since a system hands out fresh memory page by page.
     """
-    return torch.empty(min(_ROWS, rows), width, dtype=torch.float64, device=device)
+    return torch.empty(min(ROWS, rows), width, dtype=torch.float64, device=device)
 
 
 def sums(
@@ -86,8 +86,8 @@ def sums(
     here = points - centre
     own = here.square().sum(1)
     exponents, logs = [], []
-    for start in range(0, len(rows), _ROWS):
-        part, theirs = rows[start : start + _ROWS], squares[start : start + _ROWS]
+    for start in range(0, len(rows), ROWS):
+        part, theirs = rows[start : start + ROWS], squares[start : start + ROWS]
         apart, others = own[:, None] + theirs, torch.sub(part, centre, out=room[: len(part)])
         exponents.append(apart.addmm_(here, others.T, beta=-half, alpha=2 * half).clamp_(max=0))
         logs.append(apart.logsumexp(1))
@@ -103,7 +103,7 @@ class Bounds:
 
     def doubtful(self, surprises: Float[Tensor, "points"], bucket: float) -> Bool[Tensor, "points"]:
         """Tell where a surprise is not proven precise; what overflowed never is."""
-        return ~(self.errors <= _PRECISION * surprises.abs().clamp(max=bucket))
+        return ~(self.errors <= PRECISION * surprises.abs().clamp(max=bucket))
 
 
 def bounds(
@@ -130,7 +130,7 @@ def carriers(exponents: tuple[Tensor, ...], floors: Float[Tensor, "points"]) -> 
 
 def squared_lengths(rows: Float[Tensor, "rows width"], centre: Float[Tensor, "width"]) -> Float[Tensor, "rows"]:
     """Return squared distances from a float64 centre, as :func:`estimate` takes them."""
-    return torch.cat([(part - centre).square_().sum(1) for part in torch.split(rows, _ROWS)])
+    return torch.cat([(part - centre).square_().sum(1) for part in torch.split(rows, ROWS)])
 
 
 def differences(

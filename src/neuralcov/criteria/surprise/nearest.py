@@ -18,14 +18,14 @@ from torch import Tensor
 
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Float, Int, Shaped
-from neuralcov.kernels.operations import ALIGNED, split_rows, usable
+from neuralcov.kernels.operations import ALIGNED, split_rows, triton_available
 
 _KEPT = 4
 # Relative error of the fast product of two rows: of the split operands, beyond that of adding up.
-_PRODUCT_ERROR = 2.0**-16
+PRODUCT_ERROR = 2.0**-16
 _BLOCK = {"cpu": 1 << 22}
 _BLOCK_ELSEWHERE = 1 << 27
-_QUERY_ELEMENTS = 1 << 28
+QUERY_ELEMENTS = 1 << 28
 # On a GPU a number of a query takes a float32 and three bfloat16, and all queries together this part of the memory.
 _QUERY_BYTES, _QUERY_SHARE = 10, 16
 
@@ -61,7 +61,7 @@ def queries_at_once(width: int, device: torch.device) -> int:
 
     The more at once, the less often all rows are read.
     """
-    elements = _QUERY_ELEMENTS
+    elements = QUERY_ELEMENTS
     if device.type == "cuda":
         elements = torch.cuda.get_device_properties(device).total_memory // (_QUERY_SHARE * _QUERY_BYTES)
     return max(1, elements // width)
@@ -172,7 +172,7 @@ class _Bounds:
         self._dtype = queries.dtype
         self._centre = centre.to(queries.dtype)
         self._wide, self._squares = prepared(queries, self._centre, left=True)
-        split = 0.0 if queries.dtype == torch.float64 else _PRODUCT_ERROR
+        split = 0.0 if queries.dtype == torch.float64 else PRODUCT_ERROR
         self._error = split + rounding(queries.shape[1], queries.dtype)
         shape = (len(queries), _KEPT + 1)
         self._lower = torch.full(shape, math.inf, dtype=queries.dtype, device=queries.device)
@@ -249,7 +249,7 @@ def prepared(
     float32, they give a relative error below 2⁻¹⁶ at a multiple of the speed of float32. Zeros fill the width, and for
     a right operand the number of rows, up to a multiple of ``ALIGNED``: other shapes come at a fraction of the speed.
     """
-    if rows.dtype == torch.float32 and usable(rows.device):
+    if rows.dtype == torch.float32 and triton_available(rows.device):
         return split_rows(rows, centre, left=left)
     others = rows - centre
     squares = others.square().sum(1)
