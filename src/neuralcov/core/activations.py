@@ -242,6 +242,8 @@ class Activations:
         # On a CPU looking at a value costs nothing, so the usual case goes on without masks. On a GPU
         # it would stall the queue: there every batch carries its mask.
         everyone = home.type == "cpu" and bool(finite.all())
+        if everyone:
+            self._shared["input counts"] = torch.tensor([self.size, 0, 0])
         stacks = tuple(
             Stack(*_sanitise(*parts, None if everyone else finite), group.names, group.positions, index)
             for index, (parts, group) in enumerate(zip(raw, groups, strict=True))

@@ -13,10 +13,13 @@ from torch import Tensor
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Int, Shaped
 
-# Its constants, as signed 64-bit numbers.
+# Constants of SplitMix64 (Steele, Lea and Flood, 2014), as signed 64-bit numbers.
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - (1 << 64)
 _FIRST = 0xBF58476D1CE4E5B9 - (1 << 64)
 _SECOND = 0x94D049BB133111EB - (1 << 64)
+# The same for NumPy, made once: making a number takes as long as mixing a small array.
+_ROUNDS = ((np.uint64(30), np.uint64(_FIRST + (1 << 64))), (np.uint64(27), np.uint64(_SECOND + (1 << 64))))
+_LAST_SHIFT = np.uint64(31)
 
 
 def splitmix64(numbers: Tensor) -> Tensor:
@@ -36,9 +39,10 @@ def splitmix64(numbers: Tensor) -> Tensor:
 def splitmix64_words(numbers: np.ndarray) -> np.ndarray:
     """Mix an array of signed 64-bit numbers in the same way, where starting an operation of PyTorch takes longer."""
     words = numbers.view(np.uint64)
-    words = (words ^ (words >> np.uint64(30))) * np.uint64(_FIRST + (1 << 64))
-    words = (words ^ (words >> np.uint64(27))) * np.uint64(_SECOND + (1 << 64))
-    return (words ^ (words >> np.uint64(31))).view(np.int64)
+    for shift, factor in _ROUNDS:
+        words = words ^ (words >> shift)
+        words *= factor
+    return (words ^ (words >> _LAST_SHIFT)).view(np.int64)
 
 
 def _splitmix64_by_numpy(numbers: Tensor) -> Tensor:
