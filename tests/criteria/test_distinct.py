@@ -181,3 +181,23 @@ def test_a_gpu_is_not_waited_for():
     assert int(count) == 7
     # The first count had arrived.
     assert len(ours.keys) == 1007
+
+
+def test_figures_beside_the_value_and_fewer_inputs():
+    rows = torch.randn(60, 5, generator=torch.Generator().manual_seed(0))
+    coverage = nc.Coverage.of_layers({"fc": 5}, [nc.TKNP(1), nc.NC(0.5)])
+    assert coverage.details() == {}
+    coverage.update(activations={"fc": rows})
+    shown = rows.argmax(1)
+    counts = torch.bincount(shown)
+    figures = coverage.details()["TKNP(1)"]
+    assert figures["next"] == int((counts == 1).sum()) / 60
+    assert figures["to_come"] == 0
+    assert coverage.rarefied(60) == {"TKNP(1)": (coverage.values()["TKNP(1)"], 0.0)}
+    value, deviation = coverage.rarefied(4)["TKNP(1)"]
+    draws = [len(shown[torch.randperm(60)[:4]].unique()) for _ in range(4000)]
+    mean = sum(draws) / len(draws)
+    assert value == pytest.approx(mean, abs=4 * deviation / len(draws) ** 0.5)
+    for wrong in (0, 61, 2.5):
+        with pytest.raises(nc.NeuralcovError, match="expected a whole number from 1 to 60"):
+            coverage.rarefied(wrong)

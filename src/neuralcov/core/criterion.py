@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 import torch
 from torch import Tensor
 
+from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import format_value
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
@@ -236,6 +237,10 @@ class Criterion(ABC, Generic[StateT]):
     def details(self, state: StateT) -> Mapping[str, float]:
         """Return figures to show beside the value, such as its standard error. May wait for the device."""
         return {}
+
+    def rarefied(self, state: StateT, inputs: int) -> Estimate | None:
+        """Return the value of so many inputs drawn at random, where kinds are counted. May wait for the device."""
+        return None
 
     def notes(self, state: StateT) -> tuple[str, ...]:
         """Return sentences a person should read beside the value. May wait for the device."""

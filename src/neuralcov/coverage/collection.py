@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID
 from neuralcov.core.criterion import SPLIT_FREE, Criterion, State
@@ -235,6 +236,14 @@ class CriterionCollection:
             return {}
         found = {c.name: dict(c.details(s)) for c, s in zip(self.criteria, self.states, strict=True)}
         return {name: figures for name, figures in found.items() if figures}
+
+    @in_turn
+    def rarefied(self, inputs: int) -> dict[str, Estimate]:
+        """Return the values of so many of the inputs drawn at random, for criteria that count kinds."""
+        if self.layout is None:
+            return {}
+        found = {c.name: c.rarefied(s, inputs) for c, s in zip(self.criteria, self.states, strict=True)}
+        return {name: value for name, value in found.items() if value is not None}
 
     @in_turn
     def by_layer(self) -> tuple[LayerRow, ...]:

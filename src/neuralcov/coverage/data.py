@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding, LayerRow, Unmeasured
 from neuralcov.core.layout import Layout
 from neuralcov.coverage import calibrating, merging, saving
@@ -100,6 +101,22 @@ class CoverageData:
     def details(self) -> dict[str, dict[str, float]]:
         """Return figures that belong beside the values, such as a standard error, by criterion."""
         return self._measurement.collection.details()
+
+    def rarefied(self, inputs: int) -> dict[str, tuple[float, float]]:
+        """Return value and deviation of so many of the observed inputs, drawn at random, for criteria that count kinds.
+
+        Suites of different sizes are compared at the size of the smaller one. The deviation is that between such draws,
+        0 for all inputs; it says nothing about other suites.
+
+        Args:
+            inputs: how many, at most those that were observed.
+        """
+        if not isinstance(inputs, int) or not 1 <= inputs <= self.inputs:
+            raise InputError(
+                f"rarefied({inputs!r}): expected a whole number from 1 to {self.inputs}, the inputs observed"
+            )
+        found = self._measurement.collection.rarefied(inputs)
+        return {name: (estimate.value, estimate.error) for name, estimate in found.items()}
 
     def by_layer(self) -> tuple[LayerRow, ...]:
         """Return one row per layer, with ``layer``, ``neurons`` and ``values``."""

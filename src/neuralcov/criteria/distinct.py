@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from neuralcov.core.abundance import Estimate, chance_of_new, kinds_to_come, rarefied
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_admitted, no_counts
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of
@@ -99,6 +101,28 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         """Return how often each kind was shown, or ``None`` where a file did not say. Waits for the device."""
         counts = state.seen.compact().counts
         return None if bool((counts < 0).any()) else counts
+
+    @override
+    def details(self, state: DistinctState) -> Mapping[str, float]:
+        """Return ``next``, the chance that the next input shows a new kind, and how many kinds are still ``to_come``.
+
+        Only where an input shows one kind, so that inputs are a sample of kinds; see :mod:`neuralcov.core.abundance`.
+        """
+        counts = self.times_shown(state)
+        if state.columns != 1 or counts is None or not len(counts):
+            return {}
+        to_come = kinds_to_come(counts)
+        return {"next": chance_of_new(counts), "to_come": to_come.value, "to_come_error": to_come.error}
+
+    @override
+    def rarefied(self, state: DistinctState, inputs: int) -> Estimate | None:
+        counts = self.times_shown(state)
+        if state.columns != 1 or counts is None or inputs > int(counts.sum()):
+            return None
+        weights = self.weights(as_kinds(state.seen.compact().keys, 0), 0)
+        found = rarefied(counts, weights, inputs)
+        value, scale = (self.reduce(torch.tensor([part], dtype=torch.float64)) for part in (found.value, found.error))
+        return Estimate(float(value), float(scale))
 
     @override
     def init(self, layout: Layout) -> DistinctState:

@@ -1,0 +1,82 @@
+"""What counts of kinds say about the kinds that were not met yet, as ecologists ask of species.
+
+A suite is a sample, its inputs are individuals, and each shows one kind. f₁ kinds were shown by one input, f₂ by two.
+Counts are whole numbers of at least 1; everything is worked out in float64.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from neuralcov.core.shapes import Float, Int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Hold an estimate and its standard error."""
+
+    value: float
+    error: float
+
+
+def chance_of_new(counts: Int[Tensor, "kinds"]) -> float:
+    """Return how likely the next input is to show a kind that none has shown: f₁/n (Good, 1953, after Turing).
+
+    >>> chance_of_new(torch.tensor([1, 1, 5]))
+    0.2857142857142857
+    """
+    inputs = int(counts.sum())
+    return int((counts == 1).sum()) / inputs if inputs else 1.0
+
+
+def kinds_to_come(counts: Int[Tensor, "kinds"]) -> Estimate:
+    """Estimate from below how many kinds no input has shown yet (Chao, 1984; Chao1 in its form without bias).
+
+    >>> kinds_to_come(torch.tensor([1, 1, 1, 2])).value
+    1.5
+    """
+    once, twice = (float((counts == times).sum()) for times in (1, 2))
+    value = once * (once - 1) / (2 * (twice + 1))
+    variance = (
+        value
+        + once * (2 * once - 1) ** 2 / (4 * (twice + 1) ** 2)
+        + once**2 * twice * (once - 1) ** 2 / (4 * (twice + 1) ** 4)
+    )
+    return Estimate(value, variance**0.5)
+
+
+def rarefied(counts: Int[Tensor, "kinds"], weights: Float[Tensor, "kinds"] | None, size: int) -> Estimate:
+    r"""Return the weight of the kinds that ``size`` of the inputs show on average, and how far draws of them differ.
+
+    With n inputs, of which c show a kind, a draw without replacement misses that kind with the chance
+    :math:`\binom{n-c}{size} / \binom{n}{size}`, and two kinds together with that of c₁ + c₂, since no input shows both
+    (Hurlbert, 1971; Heck, van Belle and Simberloff, 1975). Kinds of one count and weight are worked out once for all,
+    so that the pairs are those of different counts, of which n inputs have √(2n) at the most.
+
+    Args:
+        counts: how many inputs show each kind.
+        weights: what each kind counts; ``None`` if every one counts 1.
+        size: how many inputs to draw, at most all of them.
+    """
+    counts = counts.double().cpu()
+    each = torch.ones_like(counts) if weights is None else weights.double().cpu()
+    inputs = float(counts.sum())
+    classes, kinds = torch.unique(torch.stack([counts, each], dim=1), dim=0, return_counts=True)
+    amount, weight, kinds = classes[:, 0], classes[:, 1], kinds.double()
+    missed = _missed(amount, inputs, size)
+    both = _missed(amount[:, None] + amount, inputs, size) - missed[:, None] * missed
+    # Of a kind with itself, and of a class's kinds with each other.
+    pairs = kinds[:, None] * kinds - torch.diag(kinds)
+    variance = (kinds * weight**2 * missed * (1 - missed)).sum() + (pairs * weight[:, None] * weight * both).sum()
+    return Estimate(float((kinds * weight * (1 - missed)).sum()), float(variance.clamp(min=0).sqrt()))
+
+
+def _missed(counts: Tensor, inputs: float, size: int) -> Tensor:
+    """Return the chance that a draw of ``size`` inputs has none of so many."""
+    rest = inputs - counts
+    logs = torch.lgamma(rest + 1) - torch.lgamma(rest - size + 1)
+    total = torch.tensor([inputs + 1, inputs - size + 1], dtype=torch.float64).lgamma()
+    return torch.where(rest >= size, torch.exp(logs - (total[0] - total[1])), 0.0)

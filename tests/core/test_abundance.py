@@ -1,0 +1,65 @@
+"""Abundance statistics against enumeration of all draws, and against what a known distribution still holds."""
+
+from itertools import combinations
+from statistics import fmean, pstdev
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from neuralcov.core.abundance import chance_of_new, kinds_to_come, rarefied
+
+
+@settings(max_examples=60)
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=5), st.data())
+def test_rarefied_is_the_mean_and_deviation_over_all_draws(counts, data):
+    weights = data.draw(st.lists(st.sampled_from([0.0, 0.25, 1.0, 2.5]), min_size=len(counts), max_size=len(counts)))
+    shown = [kind for kind, count in enumerate(counts) for _ in range(count)]
+    size = data.draw(st.integers(1, len(shown)))
+    drawn = [sum(weights[kind] for kind in set(draw)) for draw in combinations(shown, size)]
+    found = rarefied(torch.tensor(counts), torch.tensor(weights, dtype=torch.float64), size)
+    assert found.value == pytest.approx(fmean(drawn), rel=1e-9, abs=1e-12)
+    # The root of a variance that rounding leaves at 1e-16 is 1e-8.
+    assert found.error == pytest.approx(pstdev(drawn), rel=1e-6, abs=1e-7)
+
+
+def test_rarefying_a_million_inputs_takes_no_pairs_of_kinds():
+    counts = torch.from_numpy(np.random.default_rng(0).zipf(1.5, 200_000).clip(max=1000))
+    half = rarefied(counts, None, int(counts.sum()) // 2)
+    assert len(counts) / 2 < half.value < len(counts)
+    assert 0 < half.error < 1000
+    assert rarefied(counts, None, int(counts.sum())).value == pytest.approx(len(counts), rel=1e-12)
+
+
+@pytest.mark.parametrize("size", [50, 300, 2000])
+def test_the_chance_of_something_new_is_what_is_left_of_a_known_distribution(size):
+    random, shares = np.random.default_rng(size), 1 / np.arange(1, 2001)
+    shares /= shares.sum()
+    told, true = [], []
+    for _ in range(200):
+        counts = np.bincount(random.choice(2000, size, p=shares), minlength=2000)
+        told.append(chance_of_new(torch.from_numpy(counts[counts > 0])))
+        true.append(shares[counts == 0].sum())
+    # Good and Turing's estimate is too high by E[f1 mass]/n, less than 1/n.
+    assert fmean(told) == pytest.approx(fmean(true), abs=1 / size + 3 * pstdev(told) / 200**0.5)
+
+
+def test_what_is_to_come_is_estimated_from_below_and_within_its_errors():
+    random, shares = np.random.default_rng(3), np.full(1000, 1 / 1000)
+    inside = 0
+    for _ in range(100):
+        counts = np.bincount(random.choice(1000, 1500, p=shares), minlength=1000)
+        found = kinds_to_come(torch.from_numpy(counts[counts > 0]))
+        inside += abs(found.value - (counts == 0).sum()) <= 2 * found.error
+    # Where all kinds are equally likely the bound is reached.
+    assert inside >= 85
+
+
+def test_by_hand():
+    assert kinds_to_come(torch.tensor([2, 3])) == kinds_to_come(torch.tensor([], dtype=torch.int64))
+    found = kinds_to_come(torch.tensor([1, 1, 1, 1, 2, 2, 7]))
+    assert found.value == pytest.approx(4 * 3 / (2 * 3))
+    assert found.error**2 == pytest.approx(2 + 4 * 7**2 / (4 * 9) + 16 * 2 * 9 / (4 * 81))
+    assert chance_of_new(torch.tensor([], dtype=torch.int64)) == 1.0
