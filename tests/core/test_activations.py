@@ -81,3 +81,14 @@ def nc_finite(layers):
 def test_nan_and_infinity_of_every_precision(dtype):
     rows = torch.tensor([[1.0, torch.inf], [0.0, 1.0], [torch.nan, 0.0], [0.0, -torch.inf]], dtype=dtype)
     assert Activations({"a": rows}).finite.tolist() == [False, True, False, False]
+
+
+def test_inputs_that_are_not_valid_take_part_in_nothing():
+    mask = torch.tensor([True, False, True, True])
+    one = batch(valid=mask)
+    assert one.finite.tolist() == mask.tolist()
+    assert one.only(["b"]).finite.tolist() == mask.tolist()
+    assert one.input_counts.tolist() == [3, 1, 0]
+    assert all((stack.values[1] == 0).all() and not stack.valid[1].any() for stack in one.stacks)
+    assert one.take(slice(1, 3)).finite.tolist() == [False, True]
+    assert Activations.cat([batch(), one]).finite.tolist() == [True] * 4 + mask.tolist()

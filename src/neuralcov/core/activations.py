@@ -95,6 +95,7 @@ class Activations:
         relevance: name → ``(batch, neurons)`` relevance for the predicted class, for NPC.
         present: name → ``(batch,)``, only for layers that some inputs lack (padded time steps).
         keys: ``(batch, 2)`` content keys of the inputs, where the inputs are known; see :attr:`content_keys`.
+        valid: ``(batch,)``, which inputs may take part; others count as not finite. ``None`` if all may.
 
     >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
     >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
@@ -107,6 +108,7 @@ class Activations:
     relevance: Mapping[str, Float[Tensor, "_ _"]] | None = None
     present: Mapping[str, Bool[Tensor, "_"]] = field(default_factory=dict)
     keys: Int[Tensor, "_ 2"] | None = None
+    valid: Bool[Tensor, "_"] | None = None
     _shared: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -137,7 +139,7 @@ class Activations:
 
     @property
     def finite(self) -> Bool[Tensor, "batch"]:
-        """Return whether every output of an input is a finite number; others take part in nothing."""
+        """Return which inputs may take part and have finite outputs only; others take part in nothing."""
         return self._stacked[1]
 
     @property
@@ -194,6 +196,7 @@ class Activations:
             relevance=rows_of(relevance) if len(relevance) == len(batches) else None,
             present=rows_of([{name: b.present.get(name, everywhere(b, name)) for name in partial} for b in batches]),
             keys=rows([batch.keys for batch in batches]),
+            valid=None if all(b.valid is None for b in batches) else torch.cat([_valid_rows(b) for b in batches]),
         )
 
     def take(self, rows: slice | Tensor) -> Activations:
@@ -212,6 +215,7 @@ class Activations:
             relevance=None if self.relevance is None else pick_all(self.relevance),
             present=pick_all(self.present),
             keys=None if self.keys is None else pick(self.keys),
+            valid=None if self.valid is None else pick(self.valid),
         )
         if "stacked" in self._shared and isinstance(rows, slice):
             part._shared["stacked"] = (tuple(s.take(rows) for s in self.stacks), self.finite[rows])
@@ -239,6 +243,8 @@ class Activations:
             values = torch.stack([self.layers[n].to(home, non_blocking=True) for n in group.names], dim=1)
             raw.append((values, self._present_in(group.names, home), torch.aminmax(values, dim=2)))
         finite = _finite(raw)
+        if self.valid is not None:
+            finite = finite & self.valid.to(home)
         # On a CPU looking at a value costs nothing, so the usual case goes on without masks. On a GPU
         # it would stall the queue: there every batch carries its mask.
         everyone = home.type == "cpu" and bool(finite.all())
@@ -256,6 +262,11 @@ class Activations:
         everywhere = torch.ones(self.size, dtype=torch.bool, device=home)
         masks = [self.present[n].to(home) if n in self.present else everywhere for n in names]
         return torch.stack(masks, dim=1)
+
+
+def _valid_rows(batch: Activations) -> Tensor:
+    """Return which inputs of a batch may take part, as a mask that is always there."""
+    return torch.ones(batch.size, dtype=torch.bool, device=batch.device) if batch.valid is None else batch.valid
 
 
 def activation_keys(layers: Sequence[Float[Tensor, "batch _"]]) -> Int[Tensor, "batch 2"]:

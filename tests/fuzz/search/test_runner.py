@@ -62,6 +62,32 @@ def test_a_run_with_every_kind_of_input():
     assert sum(part.stop - part.start for part, _ in ran.outputs) == 9
 
 
+class Late(nn.Module):
+    """Gives NaN behind its last layer where the first pixel is above 0.8: every layer's own output is finite."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 3), nn.Linear(3, 3)
+
+    def forward(self, images):
+        rows = images.flatten(1)
+        return self.last(self.first(rows)).masked_fill((rows[:, 0] > 0.8)[:, None], torch.nan)
+
+
+def test_inputs_without_a_number_take_part_in_no_criterion_whatever_layers_it_looks_at():
+    torch.manual_seed(0)
+    images = torch.rand(6, 1, 2, 2) / 2
+    images[4, 0, 0, 0] = 0.9
+    coverage = nc.Coverage(Late(), [nc.LSC(1, layers="first", by=None, min_variance=0)])
+    coverage.calibrate([images[:4]])
+    ran = ModelRunner(coverage, Pixels(None), lambda x: x, batch=4).run(images, None)
+    assert ran.finite.tolist() == [True] * 4 + [False, True]
+    assert torch.isfinite(ran.activations.layers["last"]).all()
+    coverage.update(activations=ran.activations)
+    assert [finding.inputs for finding in coverage.findings() if "NaN" in finding.sentence] == [1]
+    assert coverage.admit(activations=ran.activations.take(slice(4, 5)), min_gain=-1).tolist() == [False]
+
+
 def test_nothing_but_failures():
     runner = ModelRunner(nc.Coverage(Moody(), [nc.NLC()]), Pixels(None), lambda x: x, batch=4)
     ran = runner.run(torch.ones(3, 1, 2, 2), None)

@@ -100,7 +100,8 @@ class ModelRunner:
             nothing = torch.ones(0, dtype=torch.bool, device=inputs.device)
             return RunResult(rows, None, nothing, [], failures)
         finite = torch.cat([finite_rows(output, part.stop - part.start) for part, (_, output) in parts])
-        activations = _excluding(Activations.cat([activations for _, (activations, _) in parts]), ~finite)
+        # What the model gave no numbers for takes part in nothing, though its layers may have been finite.
+        activations = replace(Activations.cat([activations for _, (activations, _) in parts]), valid=finite)
         outputs = [(part, output) for part, (_, output) in parts] if self.keep_outputs else []
         return RunResult(rows, activations, activations.finite, outputs, failures)
 
@@ -135,16 +136,6 @@ def in_halves(
             middle = (rows.start + rows.stop) // 2
             waiting += [slice(middle, rows.stop), slice(rows.start, middle)]
     return done, failures
-
-
-def _excluding(activations: Activations, rows: Tensor) -> Activations:
-    """Mark inputs as not valid, as if an output of a layer were NaN, without waiting for the device."""
-    # A layer that every input has, or at least the first step of a recurrent one.
-    everywhere = (name for name in reversed(list(activations.layers)) if name not in activations.present)
-    name = next(everywhere, next(iter(activations.layers)))
-    outputs = activations.layers[name]
-    marked = outputs.masked_fill(rows.to(outputs.device)[:, None], torch.nan)
-    return replace(activations, layers={**activations.layers, name: marked})
 
 
 class TimeUp(Exception):
