@@ -136,6 +136,11 @@ class Criterion(ABC, Generic[StateT]):
         return frozenset()
 
     @property
+    def wants(self) -> frozenset[str]:
+        """Return what a batch carries where it can be had, and may lack: ``predictions``."""
+        return frozenset()
+
+    @property
     def learns(self) -> frozenset[Statistic[Any]]:
         """Return the statistics that calibration must gather, for example ``frozenset({Ranges()})``."""
         return frozenset()
@@ -261,10 +266,13 @@ class Criterion(ABC, Generic[StateT]):
         """
         return self.init(layout)
 
-    def learnt_template(self, layout: Layout) -> Any:
-        """Return the form of what :meth:`for_state_file` gives, to check files against; ``None``: do not check it."""
+    def learnt_template(self, layout: Layout) -> tuple[Any, Any] | None:
+        """Return the form of what :meth:`for_state_file` gives, and of the least it may give, to check files against.
+
+        ``None``: do not check it.
+        """
         if type(self).calibrate is Criterion.calibrate:
-            return next((statistic.template(layout)[0] for statistic in self.learns), None)
+            return next((statistic.template(layout) for statistic in self.learns), None)
         return None
 
     def older_forms(self, layout: Layout) -> tuple[State, ...]:

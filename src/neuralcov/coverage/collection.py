@@ -61,6 +61,11 @@ class CriterionCollection:
         return frozenset().union(*(criterion.needs for criterion in self.criteria))
 
     @property
+    def wants_predictions(self) -> bool:
+        """Return whether a criterion uses the model's decisions where they can be read, and does without elsewhere."""
+        return any("predictions" in criterion.wants for criterion in self.criteria)
+
+    @property
     def empty(self) -> bool:
         """Return whether nothing has been observed."""
         return self._holdings is None
