@@ -100,6 +100,9 @@ class Criterion(ABC, Generic[StateT]):
     definition: ClassVar[int] = 1
     """Number of the definition that values follow; raised when their meaning changes."""
 
+    of_one_suite: ClassVar[frozenset[str]] = frozenset()
+    """Figures of :meth:`details` that mean nothing once a suite was measured on top of other inputs."""
+
     is_base: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, base: bool = False, **kwargs: Any) -> None:

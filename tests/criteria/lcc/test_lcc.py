@@ -108,6 +108,16 @@ def test_everything_is_as_by_brute_force(seed, size, decisions, flavour, resolut
         assert figures["relative_error"] == pytest.approx(jackknife(errors), rel=1e-7, abs=1e-12)
 
 
+def test_few_layers_are_told():
+    few = {name: torch.randn(50, width) for name, width in list(WIDTHS.items())[:4]}
+    coverage = nc.Coverage.of_layers({name: WIDTHS[name] for name in few}, [nc.LCC()])
+    coverage.calibrate(activations=few)
+    coverage.update(activations=few)
+    with pytest.warns(nc.CoverageWarning, match="median over 4 of 4 layers is moved by any odd one"):
+        coverage.values()
+    assert not measured(nc.LCC(), batch(0, 50), batch(1, 10)).findings()
+
+
 @given(seed=st.integers(0, 10**6), decisions=st.booleans())
 def test_the_keys_are_those_of_the_definition(seed, decisions):
     training, suite = batch(seed, 60, decisions=decisions), batch(seed + 1, 20, decisions=decisions)
@@ -293,3 +303,37 @@ def test_files_hold_all_that_show_merge_and_compare_need(tmp_path, monkeypatch):
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(HyperParameterError, match=next(iter(wrong))):
         nc.LCC(**wrong)
+
+
+def test_nothing_is_relative_for_a_suite_on_top_of_another():
+    coverage = measured(nc.LCC(), batch(0, 200), batch(1, 30))
+    assert "relative" in coverage.results().details["LCC"]
+    before = coverage.values()
+    coverage.update(activations=batch(2, 30))
+    figures = coverage.results(before=before).details["LCC"]
+    assert "off_map" in figures
+    assert not {"relative", "relative_error"} & set(figures)
+
+
+class Regression(torch.nn.Module):
+    """A model whose output has no class to read."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 6)
+
+    def forward(self, x):
+        return self.layer(x).view(-1, 2, 3)
+
+
+def test_a_model_without_readable_classes_is_measured_by_boxes():
+    torch.manual_seed(0)
+    model, x = Regression(), torch.randn(200, 4)
+    coverage = nc.Coverage(model, [nc.LCC(over="mean")])
+    coverage.calibrate([x])
+    coverage.assess([torch.randn(50, 4)])
+    assert "new_decisions" not in coverage.details()["LCC(over=mean)"]
+    told = nc.Coverage(model, [nc.LCC(over="mean")], predict=lambda output: output.flatten(1).argmax(1))
+    told.calibrate([x])
+    told.assess([torch.randn(50, 4)])
+    assert "new_decisions" in told.details()["LCC(over=mean)"]

@@ -74,6 +74,7 @@ class LCC(DistinctCriterion):
     hashed = True
     marked = True
     folded = True
+    of_one_suite = frozenset({"relative", "relative_error"})
 
     resolution: float = field(default=0.5, kw_only=True)
     directions: int = field(default=8, kw_only=True)
@@ -164,7 +165,10 @@ class LCC(DistinctCriterion):
                 f"{', '.join(training.left_out)}"
             )
         if len(training.layers) < _MANY_LAYERS and self.over == "median":
-            said.append(f"with {len(training.layers)} layers the median is moved by any of them: read the layers, too")
+            said.append(
+                f"the median over {len(training.layers)} of {len(training.names)} layers is moved by any odd one: "
+                "read the values by layer, too"
+            )
         return tuple(said)
 
     @override
