@@ -6,14 +6,18 @@ from neuralcov_lab.networks.inception import Inception, inception
 from neuralcov_lab.networks.lstm import SentimentLSTM
 from neuralcov_lab.networks.mobilenet import MobileNetV2, mobilenet_v2
 from neuralcov_lab.networks.net import VAE, Classifier, ConditionalVAE, Net
+from neuralcov_lab.networks.plain import MLP, ConvNet
 from neuralcov_lab.networks.resnet import ResNet50, resnet50
+from neuralcov_lab.networks.transformer import TextTransformer
 from neuralcov_lab.networks.vgg import VGG16BN, vgg16_bn
 
 __all__ = [
+    "MLP",
     "VAE",
     "AdaIN",
     "Classifier",
     "ConditionalVAE",
+    "ConvNet",
     "Discriminator",
     "Generator",
     "Inception",
@@ -21,6 +25,7 @@ __all__ = [
     "Net",
     "ResNet50",
     "SentimentLSTM",
+    "TextTransformer",
     "VGG16BN",
     "adain",
     "inception",
