@@ -29,6 +29,7 @@ from neuralcov_lab.networks import (
     ConvNet,
     Discriminator,
     Generator,
+    ImageNetMobileNet,
     Inception,
     Net,
     SentimentLSTM,
@@ -36,6 +37,7 @@ from neuralcov_lab.networks import (
     adain,
     inception,
     mobilenet_v2,
+    mobilenet_v2_imagenet,
     resnet50,
     vgg16_bn,
 )
@@ -53,6 +55,7 @@ __all__ = [
     "DigitsNet",
     "Discriminator",
     "Generator",
+    "ImageNetMobileNet",
     "Inception",
     "NamedBatches",
     "Net",
@@ -75,6 +78,7 @@ __all__ = [
     "letter",
     "mnist",
     "mobilenet_v2",
+    "mobilenet_v2_imagenet",
     "newsgroups",
     "resnet50",
     "train_digits",
@@ -96,6 +100,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "convnet": ConvNet,
     "mlp": MLP,
     "transformer": TextTransformer,
+    "mobilenet_v2_imagenet": mobilenet_v2_imagenet,
     "inception": inception,
     "adain": adain,
 }
@@ -111,7 +116,9 @@ DATA: dict[str, Callable[..., Samples]] = {
 
 
 def build(name: str, **arguments: Any) -> nn.Module:
-    """Build a network of the zoo, with fresh weights; ``inception`` and ``adain`` come with the published ones.
+    """Build a network of the zoo, with fresh weights.
+
+    ``inception``, ``adain`` and ``mobilenet_v2_imagenet`` come with the published ones.
 
     >>> type(build("digits")).__name__
     'DigitsNet'

@@ -2,6 +2,7 @@
 
 from neuralcov_lab.networks.adain import AdaIN, adain
 from neuralcov_lab.networks.generator import Discriminator, Generator
+from neuralcov_lab.networks.imagenet import ImageNetMobileNet, mobilenet_v2_imagenet
 from neuralcov_lab.networks.inception import Inception, inception
 from neuralcov_lab.networks.lstm import SentimentLSTM
 from neuralcov_lab.networks.mobilenet import MobileNetV2, mobilenet_v2
@@ -20,6 +21,7 @@ __all__ = [
     "ConvNet",
     "Discriminator",
     "Generator",
+    "ImageNetMobileNet",
     "Inception",
     "MobileNetV2",
     "Net",
@@ -30,6 +32,7 @@ __all__ = [
     "adain",
     "inception",
     "mobilenet_v2",
+    "mobilenet_v2_imagenet",
     "resnet50",
     "vgg16_bn",
 ]

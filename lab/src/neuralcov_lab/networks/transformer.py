@@ -45,12 +45,13 @@ class TextTransformer(nn.Module):
             raise InputError(f"transformer(width={width}, heads={heads}): heads must divide width")
         self.input_shape = (steps,)
         self.embedding = nn.Embedding(vocabulary, width, padding_idx=PADDING)
-        self.position = nn.Parameter(torch.randn(steps, width) * 0.02)
+        self.position = nn.Embedding(steps, width)
         self.blocks = nn.ModuleList(EncoderBlock(width, heads, dropout) for _ in range(blocks))
         self.norm = nn.LayerNorm(width)
         self.fc = nn.Linear(width, num_classes)
         self.dropout = nn.Dropout(dropout)
         nn.init.normal_(self.embedding.weight, 0.0, 0.1)
+        nn.init.normal_(self.position.weight, 0.0, 0.02)
         with torch.no_grad():
             self.embedding.weight[PADDING].zero_()
 
@@ -65,7 +66,7 @@ class TextTransformer(nn.Module):
             lengths = (tokens != PADDING).sum(1)
         counted = lengths.to(tokens.device).long().clamp(min=1)[:, None]
         present = torch.arange(tokens.shape[1], device=tokens.device) < counted
-        states = self.dropout(self.embedding(tokens.long()) + self.position[: tokens.shape[1]])
+        states = self.dropout(self.embedding(tokens.long()) + self.position.weight[: tokens.shape[1]])
         for block in self.blocks:
             states = block(states, present)
         mean = (self.norm(states) * present[:, :, None]).sum(1) / counted
