@@ -52,6 +52,21 @@ def kinds_to_come(once: float, twice: float) -> Estimate:
     return Estimate(value, variance**0.5)
 
 
+def share_interval(part: int, whole: int) -> tuple[float, float]:
+    """Return between which shares the true one lies in 95 of 100 cases (Wilson, 1927).
+
+    >>> [round(end, 4) for end in share_interval(25, 1000)]
+    [0.017, 0.0366]
+    """
+    if not whole:
+        return 0.0, 1.0
+    z = 1.959963984540054
+    share, spread = part / whole, z * z / whole
+    middle = (share + spread / 2) / (1 + spread)
+    half = z / (1 + spread) * (share * (1 - share) / whole + spread / (4 * whole)) ** 0.5
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def rarefied(counts: Int[Tensor, "kinds"], weights: Float[Tensor, "kinds"] | None, size: int) -> Estimate:
     r"""Return the weight of the kinds that ``size`` of the inputs show on average, and how far draws of them differ.
 

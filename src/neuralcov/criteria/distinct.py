@@ -82,6 +82,9 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     hashed: ClassVar[bool] = False
     """Whether the first words of keys alone tell kinds apart, as hashes do; then they need not be mixed."""
 
+    prepared: ClassVar[bool] = False
+    """Whether kinds are found without waiting for the device, so that finding them can be recorded."""
+
     marked: ClassVar[bool] = False
     """Whether a number is kept with each kind; then :meth:`marks` gives it."""
 
@@ -202,6 +205,12 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
             return state
         dealt = torch.nn.functional.one_hot(batch.folds(FOLD_COUNT), FOLD_COUNT).double()
         return replace(state, by_fold=state.by_fold + (shown.by_input(entries).double().T @ dealt).long())
+
+    @override
+    def prepare(self, batch: Activations) -> None:
+        if self.prepared:
+            # Looked at, so that it is computed now.
+            assert self._shown(batch).valid is not None
 
     @override
     def merge(self, a: DistinctState, b: DistinctState) -> DistinctState:

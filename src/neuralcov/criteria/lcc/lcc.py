@@ -72,6 +72,7 @@ class LCC(DistinctCriterion):
     """
 
     hashed = True
+    prepared = True
     marked = True
     folded = True
     of_one_suite = frozenset({"relative", "relative_error"})
