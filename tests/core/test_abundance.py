@@ -14,6 +14,7 @@ from neuralcov.core.abundance import (
     chance_of_new,
     discounted,
     expected_share,
+    kinds_of_more,
     kinds_to_come,
     rarefied,
     rarity,
@@ -67,8 +68,8 @@ def test_what_is_to_come_is_estimated_from_below_and_within_its_errors():
 
 
 def test_by_hand():
-    assert kinds_to_come(torch.tensor([2, 3])) == kinds_to_come(torch.tensor([], dtype=torch.int64))
-    found = kinds_to_come(torch.tensor([1, 1, 1, 1, 2, 2, 7]))
+    assert kinds_to_come(0, 1) == kinds_to_come(0, 0)
+    found = kinds_to_come(4, 2)
     assert found.value == pytest.approx(4 * 3 / (2 * 3))
     assert found.error**2 == pytest.approx(2 + 4 * 7**2 / (4 * 9) + 16 * 2 * 9 / (4 * 81))
     assert chance_of_new(torch.tensor([], dtype=torch.int64)) == 1.0
@@ -110,3 +111,15 @@ def test_a_certain_kind_is_expected_to_be_shown():
     one = torch.ones(1, dtype=torch.float64)
     assert float(expected_share(one, one, torch.tensor(3.0))) == 1
     assert float(expected_share(one, one, torch.tensor(0.0))) == 0
+
+
+def test_more_inputs_show_as_many_new_kinds_as_foretold():
+    random, shares = np.random.default_rng(5), 1 / np.arange(1, 3001)
+    shares /= shares.sum()
+    foretold, shown = [], []
+    for _ in range(200):
+        drawn = random.choice(3000, 1000, p=shares)
+        first, counts = drawn[:500], np.bincount(drawn[:500], minlength=3000)
+        foretold.append(kinds_of_more((counts == 1).sum(), (counts == 2).sum(), 500, 500))
+        shown.append(len(set(drawn.tolist()) - set(first.tolist())))
+    assert fmean(foretold) == pytest.approx(fmean(shown), rel=0.05)

@@ -257,6 +257,13 @@ class Criterion(ABC, Generic[StateT]):
         """Return the value of so many inputs drawn at random, where kinds are counted. May wait for the device."""
         return None
 
+    def forecast(self, state: StateT, inputs: int) -> float | None:
+        """Return the value to expect of so many inputs of the same sort, more than there were, where it can be told.
+
+        May wait for the device.
+        """
+        return None
+
     def notes(self, state: StateT) -> tuple[str, ...]:
         """Return sentences a person should read beside the value. May wait for the device."""
         return ()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from neuralcov.core.abundance import Estimate, chance_of_new, kinds_to_come, rarefied, shown_times
+from neuralcov.core.abundance import Estimate, chance_of_new, kinds_of_more, kinds_to_come, rarefied, shown_times
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_admitted, no_counts
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of
@@ -183,6 +183,15 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         found = rarefied(counts, weights, inputs)
         value, scale = (self.reduce(torch.tensor([part], dtype=torch.float64)) for part in (found.value, found.error))
         return Estimate(float(value), float(scale))
+
+    @override
+    def forecast(self, state: DistinctState, inputs: int) -> float | None:
+        counts = self.times_shown(state)
+        if state.columns != 1 or counts is None or not len(counts) or not self._counts_kinds:
+            return None
+        once, twice, shown = shown_times(counts, 1), shown_times(counts, 2), int(counts.sum())
+        kinds = len(counts) + kinds_of_more(once, twice, shown, max(0, inputs - shown))
+        return float(self.reduce(torch.tensor([kinds], dtype=torch.float64)))
 
     @override
     def init(self, layout: Layout) -> DistinctState:

@@ -321,3 +321,14 @@ def test_a_model_without_readable_classes_is_measured_by_boxes():
     told.calibrate([x])
     told.assess([torch.randn(50, 4)])
     assert "new_decisions" in told.details()["LCC(over=mean)"]
+
+
+def test_a_forecast_is_the_value_of_more_inputs_of_the_sort():
+    coverage = measured(nc.LCC(over="mean", resolution=0.25, directions=3), batch(0, 4000), batch(1, 300))
+    name = coverage.criteria[0].name
+    assert coverage.forecast(300)[name] == pytest.approx(coverage.values()[name], rel=1e-9)
+    foretold = coverage.forecast(1200)[name]
+    coverage.update(activations=batch(2, 900))
+    assert coverage.values()[name] == pytest.approx(foretold, rel=0.03)
+    with pytest.raises(InputError, match=r"forecast\(7\): expected a whole number from 1200 on"):
+        coverage.forecast(7)

@@ -157,6 +157,11 @@ class LCC(DistinctCriterion):
         return None if inputs > int(state.counts[VALID]) else self._suite(state).rarefied(inputs)
 
     @override
+    def forecast(self, state: DistinctState, inputs: int) -> float | None:
+        """Return the value of more inputs that are as varied, beside training data, as these are."""
+        return self._suite(state).forecast(inputs) if int(state.counts[VALID]) else None
+
+    @override
     def notes(self, state: DistinctState) -> tuple[str, ...]:
         training: TrainingKinds = self.require_learnt()
         said = []
