@@ -1,7 +1,6 @@
 """What a criterion is: frozen hyper-parameters and pure folds over batches.
 
-Write one by subclassing :class:`Criterion`, or :class:`~neuralcov.criteria.bitmap.SlotCriterion` if it ticks
-off slots of neurons; ``docs/adding-a-criterion.md`` walks through an example.
+Write one by subclassing :class:`Criterion` or a base of others; ``docs/adding-a-criterion.md`` has an example.
 """
 
 from __future__ import annotations
@@ -229,6 +228,10 @@ class Criterion(ABC, Generic[StateT]):
             return torch.full((1,), VALID, device=batch.device)
         middle = batch.size // 2
         return torch.cat([self.exclusions(batch.take(part)) for part in (slice(0, middle), slice(middle, batch.size))])
+
+    def first_shown(self, state: StateT, batch: Activations) -> Int[Tensor, "batch"] | None:
+        """Count what each input is the first to show, after those before it; here 1 or 0. ``None``: not counted."""
+        return self.admit(state, batch)[0].long() if self.promises >= ALL_PROMISES else None
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"] | None:
         """Return the surprise of each input, where the criterion has one."""

@@ -238,7 +238,7 @@ class Tap:
             if self._shards is not None:
                 classes_read = (predictions or relevance) and self._predict is None
                 self._shards.check(forward_pass.layers, scores_of(output), classes=classes_read)
-            classes = self._classes(output, size) if predictions or relevance else None
+            classes = self.classes(output, size) if predictions or relevance else None
             explained = None if classes is None else explain(forward_pass, self.chosen, output, classes)
         self._steps.keep(forward_pass.steps)
         self._mask_notes.take(forward_pass.masks)
@@ -250,6 +250,7 @@ class Tap:
             relevance=explained,
             present=forward_pass.present,
             keys=None if keys is None else keys.to(statistics_device(home), non_blocking=True),
+            **batch.names(size),
         )
         if torch.is_inference_mode_enabled() or (batch.labels is not None and batch.labels.is_inference()):
             activations = with_ordinary_tensors(activations)
@@ -286,7 +287,8 @@ class Tap:
             masks.enter(Taker(form_of(self.model), mappings=True), tuple(inputs), {})
         return ForwardPass(members, masks, self._steps.begin())
 
-    def _classes(self, output: Any, size: int) -> Tensor:
+    def classes(self, output: Any, size: int) -> Tensor:
+        """Read one class per input off an output of the model; refuse one that has none."""
         if self._predict is not None:
             return checked_classes(self._predict(output), size)
         classes = predicted_classes(output, size)
