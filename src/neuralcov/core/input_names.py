@@ -17,8 +17,8 @@ Column: TypeAlias = Sequence[Plain]
 
 CLASS = "class"
 """The column that every input has: its label where known, else what the model predicts."""
-# Columns that a table of inputs has already.
-_TAKEN = ("id", "label", "prediction", "excluded", CLASS)
+TAKEN = ("id", "label", "prediction", "excluded", CLASS)
+"""Columns that a table of inputs has already."""
 
 
 class PickedColumn(Sequence[Plain]):
@@ -87,7 +87,7 @@ def checked_columns(metadata: Mapping[str, Any] | None, size: int) -> dict[str, 
     """Return columns of metadata as plain values, one per input; refuse any other number, and names that are taken."""
     found: dict[str, Column] = {}
     for name, values in (metadata or {}).items():
-        if name in _TAKEN:
+        if name in TAKEN:
             raise InputError(f"metadata of the name {name!r}: tables of inputs have such a column already; rename it")
         found[str(name)] = _checked(values, size, f"values of {name!r}")
     return found

@@ -7,8 +7,8 @@ from typing import Any
 
 from neuralcov.tap.signatures import Form
 
-# The first of these that a mapping has names its inputs.
-_IDS = ("ids", "id", "path", "paths")
+ID_KEYS = ("ids", "id", "path", "paths")
+"""The first of these that a mapping has names its inputs."""
 _LABELS = "labels"
 
 
@@ -29,13 +29,13 @@ def split_names(
     inputs: dict[str, Any] = {}
     columns: dict[str, Any] = {}
     ids = None
-    first = next((key for key in _IDS if key in item and key not in form.keywords and key not in metadata), None)
+    first = next((key for key in ID_KEYS if key in item and key not in form.keywords and key not in metadata), None)
     for key, value in item.items():
         if key == _LABELS:
             continue
         if key == first:
             ids = value
-        elif key in metadata or (key not in form.keywords and (key in _IDS or _is_text(key, value, form))):
+        elif key in metadata or (key not in form.keywords and (key in ID_KEYS or _is_text(key, value, form))):
             columns[key] = value
         if key in form.keywords or (key not in columns and key != first):
             inputs[key] = value
