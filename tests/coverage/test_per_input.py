@@ -48,6 +48,18 @@ def test_an_input_shows_first_what_nothing_before_it_showed(model, criterion):
     assert shown / shown.sum() == pytest.approx(np.array(gains) / sum(gains), rel=1e-9)
 
 
+def test_every_kind_of_several_columns_counts(model):
+    suite = inputs()
+    found, slow = calibrated(model, [nc.LCC()]), calibrated(model, [nc.LCC()])
+    found.assess(suite.split(7), per_input=True)
+    kinds = [0]
+    for row in suite.split(1):
+        slow.update(row)
+        kinds.append(int(slow.states[0].seen.present().sum()))
+    assert kinds[-1] > len(suite)
+    assert np.array_equal(found.per_input()["LCC.first"], np.diff(kinds))
+
+
 def test_criteria_that_do_not_count_have_no_such_column(model):
     found = nc.Coverage(model, [nc.NLC(), nc.SS(), nc.CC(1.0), nc.NC(0.4)])
     found.assess([inputs()], per_input=True)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
 
 CRITERIA = [
     nc.NC(0.4), nc.KMNC(5), nc.NBC(), nc.SNAC(), nc.TKNC(2), nc.TKNP(2), nc.SS(), nc.CC(0.5), nc.NLC(),
-    nc.NLC(rule="all"), nc.LVC(), nc.LSC(1.0, by=None), nc.DSC(0.1), nc.MDSC(1.0),
+    nc.NLC(rule="all"), nc.LVC(), nc.LSC(1.0, by=None), nc.DSC(0.1), nc.MDSC(1.0), nc.LCC(),
 ]  # fmt: skip
 
 

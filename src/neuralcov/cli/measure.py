@@ -115,9 +115,8 @@ def measure(
         note(sentence)
     console = output()
     console.print(value_table(result))
-    for sliced in result.slices:
-        for sentence in sliced.notes:
-            note(sentence)
+    for sentence in dict.fromkeys(sentence for sliced in result.slices for sentence in sliced.notes):
+        note(sentence)
     for table in slice_tables(result):
         console.print(table)
     if by_layer:

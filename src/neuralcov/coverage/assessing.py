@@ -27,20 +27,14 @@ class _Watch:
     per_input: bool
     states: SliceStates | None = None
     table: TableBuilder | None = None
-    has_classes: bool = True
 
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(column for column in self.slices if column != CLASS)
 
-    def wants_classes(self, batch: Activations) -> bool:
-        by_class = CLASS in self.slices and batch.labels is None
-        return by_class or (self.per_input and self.has_classes)
-
-    def no_classes(self, error: InputError) -> None:
-        self.has_classes = False
-        if CLASS in self.slices:
-            raise error
+    @property
+    def wants_classes(self) -> bool:
+        return self.per_input or CLASS in self.slices
 
     @ordinary_tensors
     def watch(self, batch: Activations) -> None:

@@ -38,11 +38,9 @@ class Watcher(Protocol):
     def columns(self) -> tuple[str, ...]:
         """Return keys of mappings that hold metadata, besides those that a coverage knows."""
 
-    def wants_classes(self, batch: Activations) -> bool:
-        """Return whether to read off the classes that the model predicts for a batch."""
-
-    def no_classes(self, error: InputError) -> None:
-        """Go on without predicted classes, or raise the error that says why there are none."""
+    @property
+    def wants_classes(self) -> bool:
+        """Return whether to read off the classes that the model predicts, where there are some."""
 
     def watch(self, batch: Activations) -> None:
         """Look at a batch."""
@@ -162,13 +160,14 @@ class BatchReader:
         return replace(inputs, labels=self._labels(inputs.labels if labels is None else labels))
 
     def _run(
-        self, tap: Tap, batch: Batch, lengths: Any = None, *, predictions: bool = False
+        self, tap: Tap, batch: Batch, lengths: Any = None, *, predictions: bool = False, readable: bool = False
     ) -> tuple[Activations, Any]:
         needs = self._collection.needs
         activations, output = tap.run(
             batch,
             lengths=lengths,
             predictions=predictions or "predictions" in needs,
+            readable=readable or self._collection.wants_predictions,
             relevance="relevance" in needs,
         )
         return self._in_layout_order(activations), output
@@ -204,15 +203,9 @@ class BatchReader:
 
     def _observe_watched(self, batch: Batch, watcher: Watcher) -> None:
         """Observe a batch that somebody else looks at first."""
-        tap = self.tap()
-        found, output = self._run(tap, batch)
+        found, _ = self._run(self.tap(), batch, readable=watcher.wants_classes)
         self.watch()
         self._collection.check(found)
-        if found.predictions is None and watcher.wants_classes(found):
-            try:
-                found = replace(found, predictions=tap.classes(output, found.size).to(found.device))
-            except InputError as error:
-                watcher.no_classes(error)
         with self._collection.turn:
             watcher.watch(found)
             self._collection.observe(found)

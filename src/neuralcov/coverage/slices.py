@@ -158,7 +158,10 @@ def _values(batch: Activations, column: str, *, first: bool) -> Sequence[Plain]:
     if column == CLASS:
         classes = batch.predictions if batch.labels is None else batch.labels
         if classes is None:
-            raise InputError("slices by class: the batches have no labels, and nothing predicts; pass predictions")
+            raise InputError(
+                "slices by class: the batches have no labels, and the model's output no classes; pass predict=, a "
+                "function from the output to one class per input"
+            )
         return classes.tolist()
     if column in batch.metadata:
         return batch.metadata[column]

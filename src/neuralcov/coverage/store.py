@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.container import CALIBRATION, STATE, AnyPath, Container, opened, save, write
-from neuralcov.core.criterion import criterion_class, criterion_stored_as, stored_class
 from neuralcov.core.errors import HyperParameterError, NeuralcovError
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.old_identity import old_identity
 from neuralcov.core.old_names import from_schema_1, with_declared_names
 from neuralcov.core.records import Record, flatten, stored_name, unflatten
+from neuralcov.core.registry import criterion_class, criterion_stored_as, stored_class
 from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
 from neuralcov.coverage.excluded import ExcludedInputs
@@ -289,8 +289,8 @@ class _Entry:
             return
         bare = Layout(layout.widths, "meta")
         learnt = self.criterion.learnt_template(bare)
-        if learnt is not None:
-            require_form(self.learnt, learnt, None, file.tensors, f"{self.key}.learnt")
+        if learnt is not None and self.learnt != {"value": None}:
+            require_form(self.learnt, *learnt, file.tensors, f"{self.key}.learnt")
         try:
             criterion = replace(self.criterion, learnt=unflatten(self.learnt, _Tensors(file, file.empty)))
             empty, form = criterion.init(bare), criterion.template(bare)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from neuralcov.results.results import Results
@@ -81,10 +81,18 @@ def slice_tables(result: Results, most: int = 40) -> Iterator[Table]:
             for name in shown:
                 table.add_column(name, justify="right", overflow="fold")
                 table.add_column("lost", justify="right")
+            show = {name: _formatter([row.alone.get(name) for row in sliced.rows]) for name in shown}
             for row in rows:
-                figures = (show_value(column.get(name)) for name in shown for column in (row.alone, row.lost))
+                figures = (show[name](column.get(name)) for name in shown for column in (row.alone, row.lost))
                 table.add_row(row.slice, str(row.inputs), *figures)
             yield table
+
+
+def _formatter(values: Sequence[float | None]) -> Callable[[float | None], str]:
+    """Return what formats a column of values: numbers of kinds, the whole of which is above 1, have no decimals."""
+    known = [value for value in values if value is not None]
+    counts = all(value == int(value) for value in known) and any(value > 1 for value in known)
+    return (lambda value: "–" if value is None else f"{value:.0f}") if counts else show_value
 
 
 def layer_table(result: Results) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -18,6 +19,7 @@ from neuralcov_lab.experiments.context import ExperimentContext, numbers_of
 from neuralcov_lab.experiments.measuring import CalibratedCriteria, quiet
 from neuralcov_lab.experiments.settings import AnyCriterion, path_settings, single_settings, table_settings, taught
 from neuralcov_lab.fetching.cache import cache_folder
+from neuralcov_lab.training.files import kept_path
 
 VARIABLE = "NEURALCOV_WEIGHTS"
 TEST_ROWS, TRAIN_ROWS, ATTACK_ROWS, PERTURBED_ROWS, PATH_ROWS = range(100, 105)
@@ -39,15 +41,34 @@ def weights_folder() -> Path:
     return Path(named) if named else cache_folder() / "weights"
 
 
-def trained(network: str, data: str) -> nn.Module:
-    """Return a network of the zoo with the weights of ``NETWORK-DATA.safetensors``, widened to float32."""
-    path = weights_folder() / f"{network}-{data}.safetensors"
+def weights_path(network: str, data: str, seed: int = 0, epoch: int | None = None) -> Path:
+    """Return where the weights of a training lie: ``NETWORK-DATA-seedS.epochE``, without a seed of 0.
+
+    >>> weights_path("convnet", "mnist", 1, 3).name
+    'convnet-mnist-seed1.epoch3.safetensors'
+    """
+    whole = weights_folder() / (f"{network}-{data}" + (f"-seed{seed}" if seed else "") + ".safetensors")
+    return whole if epoch is None else kept_path(whole, epoch)
+
+
+def trained(network: str, data: str, seed: int = 0, epoch: int | None = None, **arguments: Any) -> nn.Module:
+    """Return a network of the zoo with the weights of a training, widened to float32.
+
+    Args:
+        network: its name in the zoo.
+        data: what it was trained on.
+        seed: of that training.
+        epoch: after which its weights were kept; by default those at the end.
+        arguments: to build it with.
+    """
+    path = weights_path(network, data, seed, epoch)
     if not path.is_file():
+        options = (f" --seed {seed}" if seed else "") + (f" --keep {epoch}" if epoch else "")
         raise DataError(
-            f"{path}: there are no such weights; `neuralcov train {network} -o {path}` makes them, and {VARIABLE} "
-            "names another folder"
+            f"{path}: there are no such weights; `neuralcov train {network} --data {data}{options} -o "
+            f"{weights_path(network, data, seed)}` makes them, and {VARIABLE} names another folder"
         )
-    model = zoo.build(network)
+    model = zoo.build(network, **arguments)
     state = load_file(path).items()
     model.load_state_dict({name: value.float() if value.is_floating_point() else value for name, value in state})
     return model.eval()
@@ -63,8 +84,8 @@ def image_subject(context: ExperimentContext, network: str) -> Subject:
         return Subject(
             network,
             model.to(context.device).eval(),
-            _some(context, train, context.scale.training, TRAIN_ROWS),
-            _some(context, test, context.scale.test, TEST_ROWS),
+            some_samples(context, train, context.scale.training, TRAIN_ROWS),
+            some_samples(context, test, context.scale.test, TEST_ROWS),
         )
 
     return context.prepare(("subject", network), make)
@@ -86,7 +107,7 @@ def path_criteria(context: ExperimentContext, network: str) -> CalibratedCriteri
     subject = image_subject(context, network)
 
     def make() -> CalibratedCriteria:
-        part = _some(context, subject.train, context.scale.path_training, PATH_ROWS)
+        part = some_samples(context, subject.train, context.scale.path_training, PATH_ROWS)
         return CalibratedCriteria.learn(subject.model, path_settings(), part.batches(min(context.scale.batch, 500)))
 
     return context.once(("paths", network), make)
@@ -128,7 +149,7 @@ def attacked(
     def make() -> Attacked:
         count = scale.attacked if method == "PGD" else scale.cw_inputs
         samples = subject.train if split == "train" else subject.test
-        chosen = _some(context, samples, count, *numbers_of(ATTACK_ROWS, run))
+        chosen = some_samples(context, samples, count, *numbers_of(ATTACK_ROWS, run))
         return attack(subject.model, chosen, method, scale, context.seed_of(run), constant=constant)
 
     return context.once(("attacked", network, split, method, constant, run), make)
@@ -147,15 +168,17 @@ def perturbed(
 
     def make() -> zoo.Samples:
         # A few more than wanted, since some flip under the slightest push.
-        chosen = _some(context, subject.test, scale.perturbed + scale.perturbed // 5, *numbers_of(PERTURBED_ROWS, run))
+        chosen = some_samples(
+            context, subject.test, scale.perturbed + scale.perturbed // 5, *numbers_of(PERTURBED_ROWS, run)
+        )
         moved = attack(subject.model, chosen, method, scale, context.seed_of(run), constant=constant)
         return kept_prediction(subject.model, chosen, moved.samples, scale.perturbed, least)
 
     return context.once(("perturbed", network, method, constant, run, least), make)
 
 
-def _some(context: ExperimentContext, samples: zoo.Samples, count: int, *numbers: int) -> zoo.Samples:
-    """At most so many of the samples, drawn at random, on the device; all of them in their own order."""
+def some_samples(context: ExperimentContext, samples: zoo.Samples, count: int, *numbers: int) -> zoo.Samples:
+    """Return at most so many of the samples, drawn at random, on the device; all of them in their own order."""
     if count >= len(samples):
         return samples.to(context.device)
     rows = context.rows(len(samples), count, *numbers)

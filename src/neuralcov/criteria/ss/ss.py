@@ -123,10 +123,6 @@ class SS(Criterion[SSState]):
         return admitted, with_excluded(state, self.exclusions(batch))
 
     @override
-    def first_shown(self, state: SSState, batch: Activations) -> None:
-        """Count nothing: a pair is shown by two inputs, of which ``admit`` would leave the first out."""
-
-    @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
         return not_finite(batch)
 
