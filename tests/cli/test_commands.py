@@ -244,8 +244,9 @@ def test_names_in_a_file_stand_beside_results(run, tmp_path):
     ids = np.array([f"{number}.png" for number in range(count)])
     np.savez(tmp_path / "x.npz", x=images, y=test.labels.numpy(), id=ids, weather=weather, camera=np.arange(count) % 2)
     code, out, err = run(
-        "measure", "demo:digits", "--data", f"npz:{tmp_path / 'x.npz'}", "-c", "nc:0.5", "-c", "tknc", "-c", "tknp", "-c", "cc",
-        "--slices", "weather,class", "--per-input", tmp_path / "t.csv", "--json", tmp_path / "a.json", "--save", tmp_path / "a.ncov",
+        "measure", "demo:digits", "--data", f"npz:{tmp_path / 'x.npz'}",
+        "-c", "nc:0.5", "-c", "tknc", "-c", "tknp", "-c", "cc", "--slices", "weather,class",
+        "--per-input", tmp_path / "t.csv", "--json", tmp_path / "a.json", "--save", tmp_path / "a.ncov",
     )  # fmt: skip
     assert code == 0, err
     assert "1 inputs with NaN or infinite outputs were left out (inputs 5.png)" in err
@@ -266,7 +267,7 @@ def test_names_in_a_file_stand_beside_results(run, tmp_path):
     )
     assert code == 2
     assert ".csv or .jsonl" in err
-    code, _, err = run("measure", "demo:digits", "--data", "demo:digits", "-c", "nc", "--slices", "weather")
+    code, _, err = run(*again, "--slices", "weather")
     assert code == 2
     assert "slices by 'weather': the batches have no such column, but class" in err
 

@@ -76,7 +76,7 @@ def judge(
     """Return a table of gains and scores of every input of a loader; nothing is observed."""
     builder: TableBuilder | None = None
     with reader.first(), reader.open():
-        for batch in reader.batches(data, None, None, None, lengths, "judging", progress):
+        for batch in reader.batches(data, None, None, None, lengths, "judging", progress, readable=True):
             reader.watch()
             with ours.collection.turn:
                 ours.collection.check(batch)

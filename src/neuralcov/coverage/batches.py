@@ -236,8 +236,10 @@ class BatchReader:
         lengths: Lengths | None,
         title: str,
         progress: bool | None,
+        *,
+        readable: bool = False,
     ) -> Iterator[Activations]:
-        """Read every batch of a loader, or of bare activations."""
+        """Read every batch of a loader, or of bare activations; with classes that the model chose, if ``readable``."""
         if (data is None) == (activations is None):
             raise InputError("give either data or activations=, one of the two")
         if isinstance(activations, (Mapping, Activations)):
@@ -247,7 +249,7 @@ class BatchReader:
                 yield self._read(None, None, item, None, None)
         else:
             for batch in self.inputs(data, lengths, title, progress):
-                yield self._run(self.tap(), batch)[0]
+                yield self._run(self.tap(), batch, readable=readable)[0]
 
     def inputs(
         self, data: Any, lengths: Lengths | None, title: str, progress: bool | None, columns: Sequence[str] = ()
