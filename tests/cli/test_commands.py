@@ -262,9 +262,8 @@ def test_names_in_a_file_stand_beside_results(run, tmp_path):
     assert [row["inputs"] for row in by_weather["rows"]] == [199, 398]
     assert len(by_class["rows"]) == 10
     assert nc.Coverage.load(tmp_path / "a.ncov").results().to_json()["slices"] == [by_weather, by_class]
-    code, _, err = run(
-        "measure", "demo:digits", "--data", "demo:digits", "-c", "nc", "--per-input", tmp_path / "t.xlsx"
-    )
+    again = ["measure", "demo:digits", "--data", "demo:digits", "-c", "nc"]
+    code, _, err = run(*again, "--per-input", tmp_path / "t.xlsx")
     assert code == 2
     assert ".csv or .jsonl" in err
     code, _, err = run(*again, "--slices", "weather")

@@ -166,6 +166,13 @@ def test_batches_that_lack_a_column_later_have_no_value(model):
     assert [(row.slice, row.inputs) for row in found.by_slice()[0].rows] == [("1.5", 1), ("(none)", 4)]
 
 
+def test_batches_of_no_input_have_no_slices(model):
+    found = coverage(model, [nc.NC(0.4)])
+    found.assess([nc.Batch(torch.zeros(0, 4), metadata={"weather": []})], slices=["weather", "class"], per_input=True)
+    assert [table.rows for table in found.by_slice()] == [(), ()]
+    assert len(found.per_input()) == 0
+
+
 def observed(criteria, weather, **limits):
     torch.manual_seed(0)
     layers = {"a": torch.randn(len(weather), 6), "b": torch.randn(len(weather), 3)}

@@ -35,9 +35,10 @@ _NOT_GIVEN = "(none)"
 
 def check_columns(columns: Sequence[str]) -> tuple[str, ...]:
     """Return the columns to slice by; refuse what is no list of names."""
-    if isinstance(columns, str) or not all(isinstance(column, str) for column in columns):
+    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in names):
         raise InputError(f"slices={columns!r}: expected names of columns, such as ('weather', 'class')")
-    return tuple(dict.fromkeys(columns))
+    return tuple(dict.fromkeys(names))
 
 
 @dataclass(eq=False)
@@ -120,6 +121,8 @@ class SliceStates:
 
     def _table(self, column: str, slices: dict[Plain, _Slice]) -> SliceTable:
         order = sorted(slices, key=_rank)
+        if not order:
+            return SliceTable(column, ())
         alone: dict[str, list[float | None]] = {}
         lost: dict[str, list[float | None]] = {}
         notes = list(self._notes)

@@ -186,8 +186,8 @@ def _named(path: Path, arrays: dict[str, np.ndarray], name: str, tensor: Tensor)
     """Return inputs that go to the model by name, as collators of Hugging Face give them."""
     found = {name: tensor}
     for other, array in arrays.items():
-        if other in (name, "lengths", *_LABELS):
-            continue
+        if other in (name, "lengths", *_LABELS) or (array.dtype.kind in "US" and array.shape == (len(tensor),)):
+            continue  # texts name inputs
         if array.dtype.kind not in "iufb" or array.shape[:1] != (len(tensor),):
             raise InputError(
                 f"{path}: {other} of type {array.dtype} and shape {array.shape}: expected {len(tensor)} rows of "
