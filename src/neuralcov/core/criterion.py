@@ -6,13 +6,10 @@ Write one by subclassing :class:`Criterion` or a base of others; ``docs/adding-a
 from __future__ import annotations
 
 import dataclasses
-import inspect
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
@@ -22,7 +19,7 @@ from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import format_value
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
-from neuralcov.core.errors import CalibrationError, CoverageWarning
+from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
 from neuralcov.core.registry import register
@@ -201,6 +198,10 @@ class Criterion(ABC, Generic[StateT]):
         """Return the value of each layer, or ``None`` where a layer has no value of its own."""
         return None
 
+    def uncovered(self, state: StateT) -> tuple[Bool[Tensor, "width"], ...] | None:
+        """Return, for each layer, the neurons of which nothing is covered; ``None`` where no neuron has cells."""
+        return None
+
     def gain(self, state: StateT, batch: Activations) -> Float[Tensor, "batch"]:
         """Return how far each input alone would move the value. This default does just that, one by one."""
         before = self.value(state)
@@ -311,41 +312,6 @@ class Criterion(ABC, Generic[StateT]):
                 "with calibration= a saved one, or give --calibrate on the command line"
             )
         return self.learnt
-
-
-def criterion_class(name: str) -> type[Criterion[Any]] | None:
-    """Return the criterion of that name, in any case; bases that cannot be used themselves do not count.
-
-    A name that nobody has imported may be that of an installed package, which offers its criteria under the entry point
-    group ``neuralcov.criteria``.
-    """
-    if name.lower() not in Criterion.known:
-        load_offered()
-    cls = Criterion.known.get(name.lower())
-    return None if cls is None or cls.is_base or inspect.isabstract(cls) else cls
-
-
-@cache
-def load_offered() -> None:
-    """Import what installed packages offer under ``neuralcov.criteria``: criteria, their states and statistics."""
-    for entry in entry_points(group="neuralcov.criteria"):
-        try:
-            entry.load()
-        except Exception as error:
-            said = f"the criterion {entry.value} of an installed package cannot be imported ({error!r})"
-            warnings.warn(said, CoverageWarning, stacklevel=3)
-
-
-def stored_class(cls: type[Criterion[Any]]) -> str:
-    """Return the name of a criterion in files: its class's, of other packages with a prefix, ``acme.Rarity``."""
-    package = cls.__module__.partition(".")[0]
-    return cls.__name__ if package == __name__.partition(".")[0] else f"{package}.{cls.__name__}"
-
-
-def criterion_stored_as(name: str) -> type[Criterion[Any]] | None:
-    """Return the criterion that files call so, if it is imported or an installed package offers it."""
-    cls = criterion_class(name.rpartition(".")[2])
-    return cls if cls is not None and stored_class(cls) == name else None
 
 
 @cache

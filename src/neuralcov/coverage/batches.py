@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
@@ -128,6 +129,31 @@ class BatchReader:
         """Read one batch, whatever it was given as, and return what ``use`` makes of it."""
         with self.first():
             return use(self._given(inputs, labels, activations, predictions, lengths))
+
+    def feed_all(
+        self,
+        use: Callable[[Activations], T],
+        join: Callable[[list[T]], T],
+        inputs: Any,
+        labels: Any,
+        activations: Any,
+        predictions: Any,
+        lengths: Any,
+    ) -> T:
+        """Read one batch, or every batch of a loader, and return what ``use`` makes of them, joined."""
+        if activations is not None or not is_loader(inputs):
+            return self.feed(use, inputs, labels, activations, predictions, lengths)
+        if labels is not None or predictions is not None:
+            raise InputError("labels= and predictions= go with one batch; batches of a loader carry their own")
+        found = []
+        with self.first(), self.open():
+            for batch in self.inputs(inputs, lengths, "judging", None):
+                read = self._run(self.tap(), batch)[0]
+                self.watch()
+                found.append(use(read))
+        if not found:
+            raise InputError("the data gave no batch: nothing was judged")
+        return join(found)
 
     def _given(self, inputs: Any, labels: Any, activations: Any, predictions: Any, lengths: Any) -> Activations:
         """Read one batch to measure, unless the weights have changed."""
@@ -273,6 +299,14 @@ class BatchReader:
                 warned.add("unused")
                 warnings.warn(unused, CoverageWarning, stacklevel=2)
             yield batch if lengths is None else with_lengths(batch, item, lengths, form)
+
+
+def is_loader(inputs: Any) -> bool:
+    """Return whether something is no batch but yields batches: a loader, an iterator, or a list of pairs or batches."""
+    if isinstance(inputs, (Tensor, Mapping, tuple, str, Batch, np.ndarray)) or not isinstance(inputs, Iterable):
+        return False
+    # A list of tensors, or of mappings, is the inputs of a model that takes lists.
+    return not isinstance(inputs, list) or (bool(inputs) and isinstance(inputs[0], (tuple, Batch)))
 
 
 def tracked(items: Iterable[T], title: str, show: bool | None = None) -> Iterator[T]:

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.container import CALIBRATION, STATE, AnyPath, Container, opened, save, write
-from neuralcov.core.criterion import criterion_class, criterion_stored_as, stored_class
 from neuralcov.core.errors import HyperParameterError, NeuralcovError
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
+from neuralcov.core.lookup import criterion_class, criterion_stored_as, stored_class
 from neuralcov.core.old_identity import old_identity
 from neuralcov.core.old_names import from_schema_1, with_declared_names
 from neuralcov.core.records import Record, flatten, stored_name, unflatten

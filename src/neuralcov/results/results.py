@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ class Results:
     ``before`` are the values the suite was added to, where it was measured on top of another one. ``weights`` says
     where the model's come from: ``given``, ``random`` or ``as built``; ``notes`` are what the command told beside.
     ``unmeasured`` is the share of the model's parameters that belong to no measured layer, where there is a model.
-    ``slices`` has a table for each column by which the suite was sliced.
+    ``slices`` has a table for each column by which the suite was sliced. ``missing`` are, by criterion and layer, the
+    numbers of the neurons of which nothing is covered, for criteria that tick off cells of neurons.
     """
 
     model: str
@@ -38,6 +39,7 @@ class Results:
     notes: tuple[str, ...] = ()
     unmeasured: Unmeasured | None = None
     slices: tuple[SliceTable, ...] = ()
+    missing: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
 
     @property
     def increase(self) -> dict[str, float] | None:

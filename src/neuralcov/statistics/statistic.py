@@ -15,9 +15,9 @@ import torch
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import format_value
-from neuralcov.core.criterion import load_offered
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
+from neuralcov.core.lookup import load_offered
 from neuralcov.core.records import move, require_declarable
 
 Gathered = TypeVar("Gathered")
