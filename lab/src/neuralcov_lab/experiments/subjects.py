@@ -63,8 +63,8 @@ def image_subject(context: ExperimentContext, network: str) -> Subject:
         return Subject(
             network,
             model.to(context.device).eval(),
-            _some(context, train, context.scale.training, TRAIN_ROWS),
-            _some(context, test, context.scale.test, TEST_ROWS),
+            some_samples(context, train, context.scale.training, TRAIN_ROWS),
+            some_samples(context, test, context.scale.test, TEST_ROWS),
         )
 
     return context.prepare(("subject", network), make)
@@ -86,7 +86,7 @@ def path_criteria(context: ExperimentContext, network: str) -> CalibratedCriteri
     subject = image_subject(context, network)
 
     def make() -> CalibratedCriteria:
-        part = _some(context, subject.train, context.scale.path_training, PATH_ROWS)
+        part = some_samples(context, subject.train, context.scale.path_training, PATH_ROWS)
         return CalibratedCriteria.learn(subject.model, path_settings(), part.batches(min(context.scale.batch, 500)))
 
     return context.once(("paths", network), make)
@@ -128,7 +128,7 @@ def attacked(
     def make() -> Attacked:
         count = scale.attacked if method == "PGD" else scale.cw_inputs
         samples = subject.train if split == "train" else subject.test
-        chosen = _some(context, samples, count, *numbers_of(ATTACK_ROWS, run))
+        chosen = some_samples(context, samples, count, *numbers_of(ATTACK_ROWS, run))
         return attack(subject.model, chosen, method, scale, context.seed_of(run), constant=constant)
 
     return context.once(("attacked", network, split, method, constant, run), make)
@@ -147,15 +147,17 @@ def perturbed(
 
     def make() -> zoo.Samples:
         # A few more than wanted, since some flip under the slightest push.
-        chosen = _some(context, subject.test, scale.perturbed + scale.perturbed // 5, *numbers_of(PERTURBED_ROWS, run))
+        chosen = some_samples(
+            context, subject.test, scale.perturbed + scale.perturbed // 5, *numbers_of(PERTURBED_ROWS, run)
+        )
         moved = attack(subject.model, chosen, method, scale, context.seed_of(run), constant=constant)
         return kept_prediction(subject.model, chosen, moved.samples, scale.perturbed, least)
 
     return context.once(("perturbed", network, method, constant, run, least), make)
 
 
-def _some(context: ExperimentContext, samples: zoo.Samples, count: int, *numbers: int) -> zoo.Samples:
-    """At most so many of the samples, drawn at random, on the device; all of them in their own order."""
+def some_samples(context: ExperimentContext, samples: zoo.Samples, count: int, *numbers: int) -> zoo.Samples:
+    """Return at most so many of the samples, drawn at random, on the device; all of them in their own order."""
     if count >= len(samples):
         return samples.to(context.device)
     rows = context.rows(len(samples), count, *numbers)
