@@ -80,7 +80,7 @@ class Measure:
         relative = value / (self.ground.bias * expected_share(self.ground.counts, 0.5, inputs))
         every = inputs.clamp(min=1)
         off_map = (extra * ~self.suite.on_map).sum(1) / every
-        decisions = ((extra > 0) & self.suite.on_map).sum(1) / shown.sum(1).clamp(min=1)
+        decisions = ((extra > 0) & self.suite.on_map).sum(1).double() / shown.sum(1).clamp(min=1)
         singles = (counts == 1).sum(1) / every
         present = inputs > 0
         return Figures(
@@ -113,7 +113,7 @@ class Measure:
         """Return the share of some inputs whose kind none of others shows, by layer."""
         known = self.suite.counts(before) > 0
         later = self.suite.counts(after)
-        return ((later * ~known).sum(1) / later.sum(1).clamp(min=1)).cpu()
+        return ((later * ~known).sum(1).double() / later.sum(1).clamp(min=1)).cpu()
 
     def _layers(self, shown: Tensor, place: int) -> Tensor:
         return (self._weights[place] * shown).sum(1) / self._totals[place].clamp(min=1e-300)

@@ -20,6 +20,7 @@ _NONE = torch.iinfo(torch.int64).max
 _CLAMP = 2.0**31
 _CONSTANT = 2.0**-48
 LEAST_FOR_FOLDS = 100
+DIRECTIONS = Directions()
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Cut:
     """
 
     resolution: float = 0.5
-    directions: Directions = Directions()
+    directions: Directions = DIRECTIONS
     decision: bool = True
 
 

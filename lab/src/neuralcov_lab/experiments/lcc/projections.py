@@ -77,7 +77,7 @@ def _project(batch: Activations, wanted: tuple[Directions, ...]) -> Projections:
         valid.append(here)
     # As layers after inputs they lie side by side for each layer's own tables.
     together = torch.stack(columns)
-    places = dict(zip(wanted, together.split([directions.count for directions in wanted], dim=2), strict=True))
+    places = dict(zip(wanted, torch.split(together, [directions.count for directions in wanted], dim=2), strict=True))
     decisions = batch.predictions
     return Projections(
         {name: outputs.shape[1] for name, outputs in batch.layers.items()},

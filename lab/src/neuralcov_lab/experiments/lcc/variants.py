@@ -9,6 +9,7 @@ from neuralcov_lab.experiments.lcc.maps import Cut
 from neuralcov_lab.experiments.lcc.projections import Directions
 
 LCC = "LCC"
+CUT = Cut()
 RESOLUTIONS = (0.2, 0.35, 0.65, 0.8, 1.0)
 DIRECTIONS = (4, 6, 12, 16, 32)
 SEEDS = (1, 2, 3, 4)
@@ -31,7 +32,7 @@ class Variant:
 
     name: str
     group: str
-    cut: Cut = Cut()
+    cut: Cut = CUT
     weighting: Weighting = DEFAULT
     over: str = "median"
     training: int | None = None
@@ -39,15 +40,14 @@ class Variant:
 
 def variants(training: int) -> tuple[Variant, ...]:
     """Return the definition and everything near it, for so many training inputs."""
-    cut = Cut()
     return (
         Variant(LCC, "definition"),
-        *(Variant(f"resolution {r:g}", "resolution", replace(cut, resolution=r)) for r in RESOLUTIONS),
-        *(Variant(f"{d} directions", "directions", replace(cut, directions=Directions(d))) for d in DIRECTIONS),
-        *(Variant(f"seed {s}", "seed", replace(cut, directions=Directions(seed=s))) for s in SEEDS),
+        *(Variant(f"resolution {r:g}", "resolution", replace(CUT, resolution=r)) for r in RESOLUTIONS),
+        *(Variant(f"{d} directions", "directions", replace(CUT, directions=Directions(d))) for d in DIRECTIONS),
+        *(Variant(f"seed {s}", "seed", replace(CUT, directions=Directions(seed=s))) for s in SEEDS),
         *(Variant(f"exponent {e:g}", "exponent", weighting=Weighting(e)) for e in EXPONENTS),
         *(Variant(f"over the {over}", "layers", over=over) for over in ("mean", "trimmed")),
-        Variant("without decision", "decision", replace(cut, decision=False)),
+        Variant("without decision", "decision", replace(CUT, decision=False)),
         *(Variant(f"novel boxes {w:g}", "novel boxes", weighting=Weighting(novel=w)) for w in (0.25, 0.5, 1.0)),
         *(Variant(f"new decisions {w:g}", "new decisions", weighting=Weighting(new_decision=w)) for w in (0.0, 0.5)),
         Variant("exponent 0.25, novel boxes 1", "two changes", weighting=Weighting(0.25, novel=1.0)),
