@@ -11,6 +11,7 @@ import numpy as np
 from neuralcov_lab.experiments.comparisons import ON_TOP, Comparison
 from neuralcov_lab.experiments.illustrations import ADDITIONS, KINDS
 from neuralcov_lab.experiments.jobs import JobFolder, JobResult
+from neuralcov_lab.experiments.lcc import plots as lcc
 from neuralcov_lab.experiments.ranking import Standing, family
 from neuralcov_lab.experiments.timing import PLAIN
 
@@ -38,6 +39,9 @@ def draw(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[Sta
         ("one-neuron", lambda: _one_neuron(figures)),
         ("density", lambda: _density(figures)),
         ("perturbations", lambda: _perturbations(figures)),
+        ("lcc-next", lambda: lcc.next_plot(jobs)),
+        ("lcc-relative", lambda: lcc.relative_plot(jobs)),
+        ("lcc-stability", lambda: lcc.stability_plot(jobs)),
     ]
     for name, plot in wanted:
         figure = plot()

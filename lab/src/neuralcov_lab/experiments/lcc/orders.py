@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from neuralcov import KMNC, LVC, NC, NLC, SNAC, Activations
@@ -16,7 +15,7 @@ from neuralcov_lab.experiments.lcc.pools import Pool
 from neuralcov_lab.experiments.lcc.projections import Directions, Projections, project
 from neuralcov_lab.experiments.lcc.subjects import ProofSubject, proof_plan, proof_subject
 from neuralcov_lab.experiments.lcc.variants import Variant, variants
-from neuralcov_lab.experiments.measuring import CalibratedCriteria, slices
+from neuralcov_lab.experiments.measuring import slices
 from neuralcov_lab.experiments.settings import AnyCriterion
 
 Values = dict[str, dict[str, dict[int, float]]]
@@ -48,12 +47,12 @@ def orders(context: ExperimentContext, subject: str, draws: int) -> dict[str, An
         for order in plan.orders
     ]
     means = {
-        suite: {name: _rounded(sum(by.values()) / len(by)) for name, by in by_name.items()}
+        suite: {name: rounded(sum(by.values()) / len(by)) for name, by in by_name.items()}
         for suite, by_name in values.items()
     }
     return {
         "orders": judged,
-        "draws": draws,
+        "draws of each": draws,
         "means": means,
         "training": len(found.train),
         "test": len(found.test),
@@ -62,11 +61,13 @@ def orders(context: ExperimentContext, subject: str, draws: int) -> dict[str, An
     }
 
 
-def _right(values: Values, above: str, below: str, name: str) -> list[int]:
-    """Return the draws that put one suite above the other: 1 if they do, 0 if not, −1 for a tie."""
+def _right(values: Values, above: str, below: str, name: str) -> str:
+    """Return a sign per draw: + if it puts one suite above the other, = for a tie, - if below."""
     first, second = values[above][name], values[below][name]
     shared = sorted(set(first) & set(second))
-    return [1 if first[draw] > second[draw] else -1 if first[draw] == second[draw] else 0 for draw in shared]
+    return "".join(
+        "+" if first[draw] > second[draw] else "=" if first[draw] == second[draw] else "-" for draw in shared
+    )
 
 
 class Judge:
@@ -144,15 +145,6 @@ def calibration_rows(context: ExperimentContext, count: int, wanted: int) -> Ten
     return context.rows(count, wanted, CALIBRATION_ROWS)
 
 
-def _rounded(value: float) -> float:
+def rounded(value: float) -> float:
+    """Return a number with six figures, which is what files keep."""
     return float(f"{value:.6g}")
-
-
-def criteria_of(subject: ProofSubject, context: ExperimentContext) -> CalibratedCriteria:
-    """Return the other criteria, calibrated on a subject's training data."""
-    return subject.learn(context, others())
-
-
-def on_device(context: ExperimentContext, count: int) -> Tensor:
-    """Return the rows of a whole suite."""
-    return torch.arange(count, device=context.device)

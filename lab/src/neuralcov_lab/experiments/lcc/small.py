@@ -18,9 +18,9 @@ _BATCH = 128
 class SmallCNN(nn.Module):
     """Four convolutions and two linear layers, for grey or coloured images of any size from 8×8."""
 
-    def __init__(self, channels: int, classes: int, width: int = 16) -> None:
+    def __init__(self, channels: int, classes: int, side: int, width: int = 16) -> None:
         super().__init__()
-        self.conv1 = nn.Conv2d(channels, width, 3, padding=1)
+        self.conv1 = nn.Conv2d(channels, width, 3, stride=1 if side <= 16 else 2, padding=1)
         self.conv2 = nn.Conv2d(width, 2 * width, 3, stride=2, padding=1)
         self.conv3 = nn.Conv2d(2 * width, 2 * width, 3, padding=1)
         self.conv4 = nn.Conv2d(2 * width, 4 * width, 3, stride=2, padding=1)
@@ -61,7 +61,7 @@ def small_network(kind: str, samples: Samples, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if kind == "cnn":
-            return SmallCNN(shape[0], len(samples.classes))
+            return SmallCNN(shape[0], len(samples.classes), shape[2])
         if kind == "mlp":
             return SmallMLP(shape.numel(), len(samples.classes))
     raise InputError(f"there is no small network {kind!r}: there are 'cnn' and 'mlp'")

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from neuralcov import NC
 from neuralcov.sources.samples import Samples
 from neuralcov_lab import zoo
 from neuralcov_lab.experiments.context import ExperimentContext
@@ -47,17 +48,27 @@ class ProofSubject:
             ),
         )
 
+    def reader(self, context: ExperimentContext) -> CalibratedCriteria:
+        """Return what runs the network and gives activations."""
+        return self.learn(context, [NC(0.75)])
+
 
 def proof_subject(context: ExperimentContext, name: str) -> ProofSubject:
     """Return a subject by name: a network of the zoo, or ``DATA-KIND`` for a small one trained on the spot."""
-    data, _, kind = name.rpartition("-")
-    if kind in SMALL:
-        return context.prepare(("proof subject", name), lambda: _small(context, name, data, kind))
+    if name.rpartition("-")[2] in SMALL:
+        return context.prepare(("proof subject", name), lambda: _small(context, name))
     found = image_subject(context, name)
     return ProofSubject(name, IMAGES, found.model, found.train, found.test)
 
 
-def _small(context: ExperimentContext, name: str, data: str, kind: str) -> ProofSubject:
+def small_name(name: str) -> tuple[str, str]:
+    """Return the data set and the kind of network that the name of a small one tells."""
+    data, _, kind = name.rpartition("-")
+    return data, kind
+
+
+def _small(context: ExperimentContext, name: str) -> ProofSubject:
+    data, kind = small_name(name)
     whole = zoo.data(data, "train").to(context.device)
     model = train_small(kind, whole, STEPS, context.seed)[-1]
     train = some_samples(context, whole, context.scale.training, TRAIN_ROWS)
