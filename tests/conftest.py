@@ -17,4 +17,4 @@ def digits_net():
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Traces of six neurons in blocks of a hundred rows."""
-    monkeypatch.setattr("neuralcov.statistics.traces.BLOCK_BYTES", 4 * 6 * 100)
+    monkeypatch.setattr("neuralcov.statistics.row_blocks.BLOCK_BYTES", 4 * 6 * 100)

@@ -4,7 +4,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning, NeuralcovError
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.criteria import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP
+from neuralcov.criteria import CC, DSC, KMNC, LCC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP
 from neuralcov.fuzz import Fuzzer, FuzzSettings
 
 __version__ = "0.1.0"
@@ -14,6 +14,7 @@ __all__ = [
     "DSC",
     "KMNC",
     "LSC",
+    "LCC",
     "LVC",
     "MDSC",
     "NBC",

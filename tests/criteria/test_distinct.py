@@ -57,7 +57,7 @@ def test_behaves_like_a_counter(arrival, batches, questions, data):
             seen.update([pair] if good else [])
         with played(arrival):
             assert ours.firsts(keys(pairs), valid).tolist() == firsts
-            ours, theirs = ours.add(keys(pairs), valid), seen
+            ours, theirs = ours.add(KindSet.of(keys(pairs)), valid), seen
         assert content(ours) == theirs
         assert ours.keys[:, 0].tolist() == sorted(ours.keys[:, 0].tolist())
         assert int(ours.present().sum()) == len(theirs)
@@ -66,18 +66,52 @@ def test_behaves_like_a_counter(arrival, batches, questions, data):
 
 
 @ARRIVALS
+@given(
+    batches=st.lists(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 9), st.booleans()), max_size=6), max_size=4)
+)
+def test_keeps_marks_and_the_folds_that_have_shown_a_kind(arrival, batches):
+    expected, halves = {}, []
+    for half in (batches[::2], batches[1::2]):
+        ours = KindSet.empty(2, CPU, marked=True, folded=True)
+        for batch in half:
+            kinds, folds, valid = ([row[i] for row in batch] for i in range(3))
+            entries = KindSet.of(
+                keys([(kind, 0) for kind in kinds]),
+                torch.tensor(kinds, dtype=torch.int32) % 2,
+                torch.tensor(kinds, dtype=torch.int32) + 100,
+                torch.tensor([1 << fold for fold in folds], dtype=torch.int16),
+            )
+            with played(arrival):
+                ours = ours.add(entries, torch.tensor(valid, dtype=torch.bool))
+            for kind, fold, good in batch:
+                if good:
+                    expected[kind] = expected.get(kind, 0) | 1 << fold
+        halves.append(ours)
+    with played(arrival):
+        ours = halves[0].union(halves[1])
+    ours = ours.compact()
+    found = {
+        key: rest
+        for key, *rest in zip(
+            *(part.tolist() for part in (ours.keys[:, 0], ours.columns, ours.marks, ours.folds)), strict=True
+        )
+    }
+    assert found == {kind: [kind % 2, kind + 100, folds] for kind, folds in expected.items()}
+
+
+@ARRIVALS
 @given(a=PAIRS, b=PAIRS)
 def test_a_union_adds_counts(arrival, a, b):
     with played(arrival):
-        first, second = (KindSet.empty(1, CPU).add(keys(pairs)) for pairs in (a, b))
+        first, second = (KindSet.empty(1, CPU).add(KindSet.of(keys(pairs))) for pairs in (a, b))
         together = first.union(second)
     assert content(together) == Counter(a) + Counter(b)
 
 
 def test_what_is_unknown_stays_unknown():
-    unknown = KindSet.empty(1, CPU).add(keys([(1, 0)]), counts=torch.tensor([UNKNOWN]))
+    unknown = KindSet.empty(1, CPU).add(KindSet.of(keys([(1, 0)]), counts=torch.tensor([UNKNOWN])))
     for _ in range(5):
-        unknown = unknown.union(unknown).add(keys([(1, 0), (2, 0)]))
+        unknown = unknown.union(unknown).add(KindSet.of(keys([(1, 0), (2, 0)])))
     assert content(unknown)[1, 0] < 0
     assert content(unknown)[2, 0] == 31
 
@@ -85,7 +119,7 @@ def test_what_is_unknown_stays_unknown():
 def test_what_repeats_takes_no_room_once_the_count_is_known():
     ours = KindSet.empty(1, CPU)
     for _ in range(3):
-        ours = ours.add(torch.zeros(100, 2, dtype=torch.int64))
+        ours = ours.add(KindSet.of(torch.zeros(100, 2, dtype=torch.int64)))
     assert ours.keys.tolist() == [[0, 0]]
     assert ours.counts.tolist() == [300]
 
@@ -94,7 +128,7 @@ def test_room_behind_the_kinds_is_not_stored():
     tensors = {}
     with played("never"):
         valid = torch.tensor([True, True, True, False])
-        ours = KindSet.empty(1, CPU).add(keys([(2, 0), (1, 0), (2, 0), (7, 0)]), valid)
+        ours = KindSet.empty(1, CPU).add(KindSet.of(keys([(2, 0), (1, 0), (2, 0), (7, 0)])), valid)
     assert len(ours.keys) == 4
     structure = flatten(ours, "seen", tensors)
     again = unflatten(structure, tensors)
@@ -170,11 +204,11 @@ def test_a_gpu_is_not_waited_for():
     numbers = torch.arange(1000, device="cuda") % 7
     members, _, _ = as_members(torch.stack([numbers, numbers], dim=1)[:, None])
     valid = torch.ones(1000, dtype=torch.bool, device="cuda")
-    ours = KindSet.empty(1, members.device).add(members, valid)
+    ours = KindSet.empty(1, members.device).add(KindSet.of(members), valid)
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        ours = ours.add(members, valid)
+        ours = ours.add(KindSet.of(members), valid)
         count = ours.present().sum()
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -103,6 +103,18 @@ low, high = (nc.Activations({"a": torch.tensor([[s, -1.0]]), "b": torch.tensor([
 for first, second in ((low, high), (high, low)):
     state = criterion.observe(criterion.observe(criterion.init(low.layout), first), second)
     assert float(criterion.value(state)) == 1 / 4
+from neuralcov.criteria.lcc import boxes
+from neuralcov.kernels.operations import kind_keys_fused
+for directions, decided in ((8, True), (3, False)):
+    projections = 5 * torch.randn(4, 150, directions, dtype=torch.float64)
+    projections[0, 0, 0] = 1e300
+    cuts = [torch.randn(4, directions).double(), torch.rand(4, directions).double(), torch.rand(4, directions).double()]
+    cuts[1][1, 0] = cuts[1][2] = 0
+    begin = boxes.starts(("a", "b", "c", "d"), 3, torch.device("cpu"))
+    classes = torch.randint(-2, 1000, (150,)) if decided else None
+    plain = boxes.boxes_and_kinds(projections, 0.35, cuts, begin, classes)
+    fused = kind_keys_fused(projections, 0.35, *cuts, begin, classes)
+    assert all(torch.equal(a, b) for a, b in zip(plain, fused))
 print("kernels agree")
 """
 
@@ -140,3 +152,13 @@ def test_compiled_kernels_agree_with_the_plain_form(monkeypatch):
     for shape in ((3, 5, 1), (1000, 70, 16), (1, 3, 3000), (70, 9, 49)):
         rows = torch.randn(shape, device="cuda")
         torch.testing.assert_close(row_means(rows), rows.mean(-1))
+    from neuralcov.criteria.lcc import boxes
+
+    projections = 5 * torch.randn(4, 1500, 8, dtype=torch.float64, device="cuda")
+    cuts = [torch.rand(4, 8, dtype=torch.float64, device="cuda") for _ in range(3)]
+    begin, classes = boxes.starts(tuple("abcd"), 3, projections.device), torch.randint(0, 9, (1500,), device="cuda")
+    fused = boxes.boxes_and_kinds(projections, 0.35, cuts, begin, classes)
+    with monkeypatch.context() as patch:
+        patch.setattr(boxes, "triton_available", lambda _: False)
+        plain = boxes.boxes_and_kinds(projections, 0.35, cuts, begin, classes)
+    assert all(torch.equal(a, b) for a, b in zip(plain, fused, strict=True))

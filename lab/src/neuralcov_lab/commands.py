@@ -71,6 +71,9 @@ def train(
     device: options.Device = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a training that was stopped.")] = False,
     half: Annotated[bool, typer.Option("--half", help="Write the weights in float16.")] = False,
+    keep: Annotated[
+        list[int] | None, typer.Option(min=1, help="Also keep the weights after this epoch; may be repeated.")
+    ] = None,
     compile_network: Annotated[bool, typer.Option("--compile", help="Speed up with torch.compile.")] = False,
 ) -> None:
     """Train a network; stop it at any time and go on with --resume."""
@@ -86,6 +89,7 @@ def train(
         limit=limit,
         resume=resume,
         half=half,
+        keep=tuple(keep or ()),
         compile=compile_network,
         arguments=arguments,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,43 +16,55 @@ from neuralcov.sources.data import image_folder
 from neuralcov.sources.samples import Batches, NamedBatches, Samples
 from neuralcov_lab.data.cifar10 import cifar10
 from neuralcov_lab.data.imdb import imdb, imdb_vocabulary
+from neuralcov_lab.data.letter import letter
 from neuralcov_lab.data.mnist import fashion_mnist, mnist
+from neuralcov_lab.data.newsgroups import newsgroups
 from neuralcov_lab.fetching.fetch import fetch
 from neuralcov_lab.networks import (
+    MLP,
     VAE,
     AdaIN,
     Classifier,
     ConditionalVAE,
+    ConvNet,
     Discriminator,
     Generator,
+    ImageNetMobileNet,
     Inception,
     Net,
     SentimentLSTM,
+    TextTransformer,
     adain,
     inception,
     mobilenet_v2,
+    mobilenet_v2_imagenet,
     resnet50,
     vgg16_bn,
 )
 
 __all__ = [
     "DATA",
+    "MLP",
     "NETWORKS",
     "VAE",
     "AdaIN",
     "Batches",
     "Classifier",
     "ConditionalVAE",
+    "ConvNet",
     "DigitsNet",
     "Discriminator",
     "Generator",
+    "ImageNetMobileNet",
     "Inception",
     "NamedBatches",
     "Net",
     "Samples",
     "SentimentLSTM",
+    "TextTransformer",
     "ZooSource",
     "adain",
+    "arguments_for",
     "build",
     "cifar10",
     "data",
@@ -61,8 +75,11 @@ __all__ = [
     "imdb",
     "imdb_vocabulary",
     "inception",
+    "letter",
     "mnist",
     "mobilenet_v2",
+    "mobilenet_v2_imagenet",
+    "newsgroups",
     "resnet50",
     "train_digits",
     "vgg16_bn",
@@ -80,6 +97,10 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "net_classifier": Classifier,
     "vae": VAE,
     "cvae": ConditionalVAE,
+    "convnet": ConvNet,
+    "mlp": MLP,
+    "transformer": TextTransformer,
+    "mobilenet_v2_imagenet": mobilenet_v2_imagenet,
     "inception": inception,
     "adain": adain,
 }
@@ -89,11 +110,15 @@ DATA: dict[str, Callable[..., Samples]] = {
     "mnist": mnist,
     "fashion-mnist": fashion_mnist,
     "imdb": imdb,
+    "newsgroups": newsgroups,
+    "letter": letter,
 }
 
 
 def build(name: str, **arguments: Any) -> nn.Module:
-    """Build a network of the zoo, with fresh weights; ``inception`` and ``adain`` come with the published ones.
+    """Build a network of the zoo, with fresh weights.
+
+    ``inception``, ``adain`` and ``mobilenet_v2_imagenet`` come with the published ones.
 
     >>> type(build("digits")).__name__
     'DigitsNet'
@@ -104,6 +129,21 @@ def build(name: str, **arguments: Any) -> nn.Module:
         return NETWORKS[name](**arguments)
     except TypeError as error:
         raise InputError(f"zoo network {name!r}: {error}") from error
+
+
+def arguments_for(name: str, samples: Samples) -> dict[str, Any]:
+    """Return what samples say about a network for them: classes, and the size of images or rows.
+
+    >>> arguments_for("mlp", digits("test"))
+    {'num_classes': 10, 'features': 64}
+    """
+    known = {
+        "num_classes": len(samples.classes),
+        "input_size": samples.inputs.shape[-1],
+        "features": math.prod(samples.inputs.shape[1:]),
+    }
+    accepted = inspect.signature(NETWORKS[name]).parameters
+    return {argument: value for argument, value in known.items() if argument in accepted}
 
 
 def data(name: str, split: str = "test", folder: Path | str | None = None) -> Samples:

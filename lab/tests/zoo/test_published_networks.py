@@ -1,4 +1,4 @@
-"""Inception and AdaIN with their published weights, compared with the files they come in and with plain sense."""
+"""Inception, AdaIN and MobileNetV2 with their published weights, compared with their files and with plain sense."""
 
 import warnings
 
@@ -12,6 +12,7 @@ from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.fetching.cache import cache_folder
 from neuralcov_lab.networks.adain import AdaIN, match_moments
+from neuralcov_lab.networks.imagenet import MEAN, STD
 
 
 def test_inception_equals_the_program_in_its_file(real):
@@ -140,3 +141,31 @@ def test_adain_refuses_other_files(tmp_path):
     (tmp_path / "vgg_normalized.pth").write_bytes(b"cut short")
     with pytest.raises(DataError, match="not the published AdaIN weights, or cut short"):
         zoo.adain(tmp_path)
+
+
+def test_mobilenet_of_imagenet_knows_a_flower_and_a_temple(real):
+    real("mobilenet_v2-imagenet")
+    photographs = pytest.importorskip("sklearn.datasets").load_sample_images().images
+    network, tops = zoo.mobilenet_v2_imagenet(), []
+    for photograph in photographs:
+        pixels = torch.tensor(photograph).permute(2, 0, 1)[None].float() / 255
+        mean, std = (torch.tensor(each).reshape(1, 3, 1, 1) for each in (MEAN, STD))
+        tops.append(network((pixels - mean) / std).topk(5).indices[0].tolist())
+    # Palace and stupa; the flower is none of ImageNet's, but its seeds look like honeycomb.
+    assert {698, 832} <= set(tops[0])
+    assert tops[1][0] == 599
+
+
+def test_mobilenet_of_imagenet_enlarges_small_images(real):
+    real("mobilenet_v2-imagenet")
+    network, small = zoo.mobilenet_v2_imagenet(), torch.randn(1, 3, 32, 32)
+    large = functional.interpolate(small, (224, 224), mode="bilinear", align_corners=False)
+    torch.testing.assert_close(network(small), network(large))
+
+
+def test_mobilenet_of_imagenet_needs_its_weights(tmp_path, empty_cache):
+    with pytest.raises(DataError, match="run `neuralcov data get mobilenet_v2-imagenet`"):
+        zoo.build("mobilenet_v2_imagenet")
+    (tmp_path / "mobilenet_v2-b0353104.pth").write_bytes(b"nothing")
+    with pytest.raises(DataError, match="these are not the weights of MobileNetV2"):
+        zoo.mobilenet_v2_imagenet(tmp_path)

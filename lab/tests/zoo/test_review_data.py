@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 import neuralcov_lab.data.imdb  # noqa: F401 - the module, which the function of its name hides
 from neuralcov.core.errors import InputError
 from neuralcov_lab import zoo
-from neuralcov_lab.data.imdb import PADDING, UNKNOWN, Vocabulary, encode_reviews, read_reviews, split_reviews, tokens
+from neuralcov_lab.data.imdb import encode_reviews, read_reviews, split_reviews, tokens
+from neuralcov_lab.data.vocabulary import PADDING, UNKNOWN, Vocabulary
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.fetching.cache import cache_folder
 

@@ -118,6 +118,37 @@ train("digits", Path(sys.argv[1]), settings=Settings(epochs=15, batch_size=20, l
     assert killed.read_bytes() == whole.read_bytes()
 
 
+def test_weights_are_kept_after_the_epochs_named_also_when_stopped_between(tmp_path, monkeypatch):
+    whole, halves = tmp_path / "whole.safetensors", tmp_path / "halves.safetensors"
+    chosen = settings(epochs=4, limit=60, keep=(1, 3, 4))
+    card = train("digits", whole, settings=chosen)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 2)
+        with pytest.raises(_Stopped):
+            train("digits", halves, settings=chosen)
+    again = train("digits", halves, settings=replace(chosen, resume=True))
+    assert again.kept == card.kept
+    assert list(card.kept) == ["1", "3", "4"]
+    for epoch, entry in card.kept.items():
+        files = [path.with_name(f"{path.stem}.epoch{epoch}.safetensors") for path in (whole, halves)]
+        assert files[0].read_bytes() == files[1].read_bytes()
+        assert hashlib.sha256(files[0].read_bytes()).hexdigest() == entry["weights_sha256"]
+        network = zoo.DigitsNet()
+        network.load_state_dict(load_file(files[0]))
+        assert accuracy(network, zoo.digits("test").take(slice(0, 60))) == entry["accuracy"]
+    assert card.kept["4"]["weights_sha256"] == card.weights_sha256
+    with pytest.raises(InputError, match="--keep 5: the training has epochs 1 to 4"):
+        train("digits", tmp_path / "d.safetensors", settings=replace(chosen, keep=(1, 5)))
+
+
+@pytest.mark.parametrize("network", ["convnet", "mlp"])
+def test_plain_networks_learn_small_pictures(network, tmp_path, small_mnist):
+    card = train(
+        network, tmp_path / "n.safetensors", "fashion-mnist", settings(epochs=8, batch_size=12, folder=small_mnist)
+    )
+    assert card.results["accuracy"] > 0.8
+
+
 def test_a_checkpoint_of_other_settings_is_refused(tmp_path, monkeypatch):
     output = tmp_path / "d.safetensors"
     stop_after(monkeypatch, 1)

@@ -22,6 +22,11 @@ class Estimate:
     error: float
 
 
+def shown_times(counts: Int[Tensor, "kinds"], times: int) -> int:
+    """Return how many kinds were shown so many times."""
+    return int((counts == times).sum())
+
+
 def chance_of_new(counts: Int[Tensor, "kinds"]) -> float:
     """Return how likely the next input is to show a kind that none has shown: f₁/n (Good, 1953, after Turing).
 
@@ -29,16 +34,15 @@ def chance_of_new(counts: Int[Tensor, "kinds"]) -> float:
     0.2857142857142857
     """
     inputs = int(counts.sum())
-    return int((counts == 1).sum()) / inputs if inputs else 1.0
+    return shown_times(counts, 1) / inputs if inputs else 1.0
 
 
-def kinds_to_come(counts: Int[Tensor, "kinds"]) -> Estimate:
+def kinds_to_come(once: float, twice: float) -> Estimate:
     """Estimate from below how many kinds no input has shown yet (Chao, 1984; Chao1 in its form without bias).
 
-    >>> kinds_to_come(torch.tensor([1, 1, 1, 2])).value
+    >>> kinds_to_come(once=3, twice=1).value
     1.5
     """
-    once, twice = (float((counts == times).sum()) for times in (1, 2))
     value = once * (once - 1) / (2 * (twice + 1))
     variance = (
         value
@@ -72,6 +76,45 @@ def rarefied(counts: Int[Tensor, "kinds"], weights: Float[Tensor, "kinds"] | Non
     pairs = kinds[:, None] * kinds - torch.diag(kinds)
     variance = (kinds * weight**2 * missed * (1 - missed)).sum() + (pairs * weight[:, None] * weight * both).sum()
     return Estimate(float((kinds * weight * (1 - missed)).sum()), float(variance.clamp(min=0).sqrt()))
+
+
+def rarity(counts: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """Return what kinds weigh by how many inputs showed them, rare ones more: 1/√c.
+
+    >>> rarity(torch.tensor([1, 4]))
+    tensor([1.0000, 0.5000], dtype=torch.float64)
+    """
+    return counts.double().pow(-0.5)
+
+
+def discounted(
+    counts: Int[Tensor, "*rows classes"], kinds: Int[Tensor, "*rows classes"]
+) -> Float[Tensor, "*rows classes"]:
+    """Return how likely an input is to show a given kind, by how many inputs have shown it.
+
+    Counts say too much of the kinds they are of, since others were not met. So all known kinds together get what
+    Good–Turing gives them, 1 − f₁/N, and of each count the same part is taken away, δ = f₁/(f₁ + 2f₂) (absolute
+    discounting; Ney, Essen and Kneser, 1994): p = (1 − f₁/N)·(c − δ)/Σ(c − δ).
+
+    Args:
+        counts: how many inputs have shown a kind of each class; 0 for classes without kinds.
+        kinds: how many kinds each class has.
+    """
+    number = counts.double()
+    once, twice = (torch.where(counts == times, kinds, 0).sum(-1, keepdim=True).double() for times in (1, 2))
+    inputs = (number * kinds).sum(-1, keepdim=True)
+    discount = once / (once + 2 * twice).clamp(min=1)
+    rest = (kinds * (number - discount)).sum(-1, keepdim=True)
+    known = 1 - once / inputs.clamp(min=1)
+    return torch.where((rest > 0) & (kinds > 0), known * (number - discount) / rest, 0.0)
+
+
+def expected_share(
+    probability: Float[Tensor, "*rows classes"], weights: Float[Tensor, "*rows classes"], inputs: Float[Tensor, "*more"]
+) -> Float[Tensor, "*more"]:
+    """Return the share of the classes' weight that so many independent inputs are expected to show."""
+    missed = torch.expm1(inputs[..., None] * torch.log1p(-probability))
+    return -(weights * missed.nan_to_num(0.0)).sum(-1) / weights.sum(-1)
 
 
 def _missed(counts: Tensor, inputs: float, size: int) -> Tensor:

@@ -100,6 +100,9 @@ class Criterion(ABC, Generic[StateT]):
     definition: ClassVar[int] = 1
     """Number of the definition that values follow; raised when their meaning changes."""
 
+    of_one_suite: ClassVar[frozenset[str]] = frozenset()
+    """Figures of :meth:`details` that mean nothing once a suite was measured on top of other inputs."""
+
     is_base: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, base: bool = False, **kwargs: Any) -> None:
@@ -133,6 +136,11 @@ class Criterion(ABC, Generic[StateT]):
     @property
     def needs(self) -> frozenset[str]:
         """Return what a batch must carry besides activations: of ``labels``, ``predictions``, ``relevance``."""
+        return frozenset()
+
+    @property
+    def wants(self) -> frozenset[str]:
+        """Return what a batch carries where it can be had, and may lack: ``predictions``."""
         return frozenset()
 
     @property
@@ -261,10 +269,13 @@ class Criterion(ABC, Generic[StateT]):
         """
         return self.init(layout)
 
-    def learnt_template(self, layout: Layout) -> Any:
-        """Return the form of what :meth:`for_state_file` gives, to check files against; ``None``: do not check it."""
+    def learnt_template(self, layout: Layout) -> tuple[Any, Any] | None:
+        """Return the form of what :meth:`for_state_file` gives, and of the least it may give, to check files against.
+
+        ``None``: do not check it.
+        """
         if type(self).calibrate is Criterion.calibrate:
-            return next((statistic.template(layout)[0] for statistic in self.learns), None)
+            return next((statistic.template(layout) for statistic in self.learns), None)
         return None
 
     def older_forms(self, layout: Layout) -> tuple[State, ...]:

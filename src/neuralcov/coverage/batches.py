@@ -133,6 +133,7 @@ class BatchReader:
             batch,
             lengths=lengths,
             predictions=predictions or "predictions" in needs,
+            readable=self._collection.wants_predictions,
             relevance="relevance" in needs,
         )
         return self._in_layout_order(activations), output

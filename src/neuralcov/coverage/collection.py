@@ -61,6 +61,11 @@ class CriterionCollection:
         return frozenset().union(*(criterion.needs for criterion in self.criteria))
 
     @property
+    def wants_predictions(self) -> bool:
+        """Return whether a criterion uses the model's decisions where they can be read, and does without elsewhere."""
+        return any("predictions" in criterion.wants for criterion in self.criteria)
+
+    @property
     def empty(self) -> bool:
         """Return whether nothing has been observed."""
         return self._holdings is None
@@ -230,11 +235,16 @@ class CriterionCollection:
         return dict(zip(self.names, numbers, strict=True))
 
     @in_turn
-    def details(self) -> dict[str, dict[str, float]]:
-        """Return figures that belong beside the values, for criteria that have some."""
+    def details(self, *, alone: bool = True) -> dict[str, dict[str, float]]:
+        """Return figures that belong beside the values, for criteria that have some.
+
+        Leave out those that mean nothing for a suite that is not ``alone`` but was added to other inputs.
+        """
         if self.layout is None:
             return {}
         found = {c.name: dict(c.details(s)) for c, s in zip(self.criteria, self.states, strict=True)}
+        if not alone:
+            found = {c.name: {k: v for k, v in found[c.name].items() if k not in c.of_one_suite} for c in self.criteria}
         return {name: figures for name, figures in found.items() if figures}
 
     @in_turn

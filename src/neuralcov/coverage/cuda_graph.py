@@ -125,7 +125,8 @@ class GraphedUpdates:
     def _forward(self, inputs: Tensor) -> Activations:
         assert self.collection.layout is not None
         predictions = "predictions" in self.collection.needs
-        activations, _ = self.tap.run(Batch(inputs), predictions=predictions)
+        readable = self.collection.wants_predictions
+        activations, _ = self.tap.run(Batch(inputs), predictions=predictions, readable=readable)
         outputs = in_layout_order(activations, self.collection.layout)
         # Keys are recorded as well: computed afterwards, each would be started by the host.
         return replace(outputs, keys=outputs.content_keys) if self.collection.keeps_keys else outputs

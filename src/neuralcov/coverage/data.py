@@ -151,7 +151,7 @@ class CoverageData:
             suite=suite,
             inputs=self.inputs if inputs is None else inputs,
             values=self.values(),
-            details=self.details(),
+            details=self._measurement.collection.details(alone=before is None),
             layers=self.by_layer(),
             findings=tuple(str(finding) for finding in self.findings()),
             calibration=self.calibration_ids(),

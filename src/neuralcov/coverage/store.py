@@ -281,8 +281,8 @@ class _Entry:
             return
         bare = Layout(layout.widths, "meta")
         learnt = self.criterion.learnt_template(bare)
-        if learnt is not None:
-            require_form(self.learnt, learnt, None, file.tensors, f"{self.key}.learnt")
+        if learnt is not None and self.learnt != {"value": None}:
+            require_form(self.learnt, *learnt, file.tensors, f"{self.key}.learnt")
         try:
             criterion = replace(self.criterion, learnt=unflatten(self.learnt, _Tensors(file, file.empty)))
             empty, form = criterion.init(bare), criterion.template(bare)

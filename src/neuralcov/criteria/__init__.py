@@ -23,6 +23,7 @@ from neuralcov.criteria.bitmap import BitmapCriterion
 from neuralcov.criteria.cc import CC
 from neuralcov.criteria.distinct import ABSENT, DistinctCriterion
 from neuralcov.criteria.kmnc import KMNC
+from neuralcov.criteria.lcc import LCC
 from neuralcov.criteria.lvc import LVC
 from neuralcov.criteria.nbc import NBC
 from neuralcov.criteria.nc import NC
@@ -42,7 +43,7 @@ from neuralcov.statistics.ranges import NeuronRanges, Ranges
 from neuralcov.statistics.statistic import Statistic
 from neuralcov.statistics.traces import Traces, TraceStore
 
-ALL = (NC, KMNC, NBC, SNAC, TKNC, TKNP, SS, CC, LSC, DSC, MDSC, NPC, NLC, LVC)
+ALL = (NC, KMNC, NBC, SNAC, TKNC, TKNP, SS, CC, LSC, DSC, MDSC, NPC, NLC, LVC, LCC)
 
 __all__ = [
     "ABSENT",
@@ -58,6 +59,7 @@ __all__ = [
     "DistinctCriterion",
     "KMNC",
     "LSC",
+    "LCC",
     "LVC",
     "LayerMoments",
     "Layout",

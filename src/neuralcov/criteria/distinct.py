@@ -12,13 +12,22 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from neuralcov.core.abundance import Estimate, chance_of_new, kinds_to_come, rarefied
+from neuralcov.core.abundance import Estimate, chance_of_new, kinds_to_come, rarefied, shown_times
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_admitted, no_counts
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of
 from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.criteria.kind_set import ABSENT, KindSet, as_kinds, as_members, looking_is_free
+from neuralcov.criteria.kind_set import (
+    ABSENT,
+    FOLD_COUNT,
+    FOLDS,
+    MARK,
+    KindSet,
+    as_kinds,
+    as_members,
+    looking_is_free,
+)
 
 _NO_KEYS = torch.zeros(0, 2, dtype=torch.int64)
 
@@ -27,10 +36,15 @@ __all__ = ["ABSENT", "DistinctCriterion", "DistinctState"]
 
 @dataclass(frozen=True, eq=False)
 class DistinctState(State, name="distinct"):
-    """The kinds shown so far in each of so many columns, with how often each was."""
+    """The kinds shown so far in each of so many columns, with how often each was.
+
+    ``by_fold`` counts the kinds that the inputs of each fold have shown in each column, repeated ones included;
+    ``None`` if nobody asks for folds.
+    """
 
     seen: KindSet
     columns: int
+    by_fold: Int[Tensor, "columns folds"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,20 +52,19 @@ class _Batch:
     """What a batch shows: its kinds, the same as the set keeps them, and the inputs that show any."""
 
     kinds: Int[Tensor, "batch columns 2"]
-    members: Int[Tensor, "entries 2"]
-    columns: Int[Tensor, "entries"] | None
+    entries: KindSet
     present: Bool[Tensor, "batch columns"]
     finite: Bool[Tensor, "batch"]
 
     @cached_property
     def valid(self) -> Bool[Tensor, "batch"]:
         """Return inputs that take part: finite, and with a kind in some column."""
-        return self.finite & (self.present[:, 0] if self.columns is None else self.present.any(1))
+        return self.finite & (self.present[:, 0] if self.present.shape[1] == 1 else self.present.any(1))
 
-    def entries(self, inputs: Bool[Tensor, "batch"]) -> Bool[Tensor, "entries"]:
+    def of_inputs(self, inputs: Bool[Tensor, "batch"]) -> Bool[Tensor, "entries"]:
         """Return the entries that some inputs have a kind in."""
         # Where there is one column, a valid input has a kind in it.
-        return inputs if self.columns is None else (inputs[:, None] & self.present).view(-1)
+        return inputs if self.present.shape[1] == 1 else (inputs[:, None] & self.present).view(-1)
 
     def by_input(self, entries: Tensor) -> Tensor:
         """Return what belongs to entries by input and column."""
@@ -68,6 +81,17 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
 
     hashed: ClassVar[bool] = False
     """Whether the first words of keys alone tell kinds apart, as hashes do; then they need not be mixed."""
+
+    marked: ClassVar[bool] = False
+    """Whether a number is kept with each kind; then :meth:`marks` gives it."""
+
+    folded: ClassVar[bool] = False
+    """Whether it is kept which of ten folds of the inputs have shown each kind, for errors by leaving one out."""
+
+    @property
+    def linear(self) -> bool:
+        """Return whether :meth:`reduce` is a linear function of the columns' sums."""
+        return True
 
     @property
     @override
@@ -90,8 +114,41 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         return None
 
     def reduce(self, sums: Float[Tensor, "*rows k"]) -> Float[Tensor, "*rows"]:
-        """Return the value that the columns' sums amount to, a linear function of them that falls with none."""
+        """Return the value that the columns' sums amount to, a function of them that falls with none.
+
+        Say in :attr:`linear` if it is not a linear one.
+        """
         return sums.sum(-1)
+
+    def marks(self, batch: Activations) -> Int[Tensor, "batch k"]:
+        """Return the number to keep with each kind of a batch, the same whenever a kind is shown, if ``marked``."""
+        raise NotImplementedError(f"{type(self).__name__} sets marked = True: define marks(batch)")
+
+    def weights_of(self, batch: Activations) -> Float[Tensor, "batch k"]:
+        """Return what each kind of a batch counts."""
+        kinds = self._shown(batch).kinds
+        weights = torch.ones(kinds.shape[:2], dtype=torch.float64, device=kinds.device)
+        for column in range(kinds.shape[1]):
+            own = self.weights(kinds[:, column], column)
+            if own is not None:
+                weights[:, column] = own
+        return weights
+
+    def sums(self, state: DistinctState) -> Float[Tensor, "k"]:
+        """Return what the kinds of each column count together."""
+        seen = state.seen
+        if seen.columns is None and self._counts_kinds:
+            return seen.count().double()[None]
+        present = seen.present()
+        sums = torch.zeros(state.columns, dtype=torch.float64, device=present.device)
+        if seen.columns is not None and self._counts_kinds:
+            return sums.index_add_(0, seen.columns, present.double())
+        for column in range(state.columns):
+            mine = present if seen.columns is None else present & (seen.columns == column)
+            own = as_kinds(seen.keys, None if seen.columns is None else column, hashed=self.hashed)
+            weights = self.weights(own, column)
+            sums[column] = mine.sum() if weights is None else torch.where(mine, weights, 0).sum()
+        return sums
 
     def finite(self, batch: Activations) -> Bool[Tensor, "batch"]:
         """Return which inputs are finite in the layers that matter here."""
@@ -111,7 +168,7 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         counts = self.times_shown(state)
         if state.columns != 1 or counts is None or not len(counts):
             return {}
-        to_come = kinds_to_come(counts)
+        to_come = kinds_to_come(shown_times(counts, 1), shown_times(counts, 2))
         return {"next": chance_of_new(counts), "to_come": to_come.value, "to_come_error": to_come.error}
 
     @override
@@ -127,41 +184,43 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     @override
     def init(self, layout: Layout) -> DistinctState:
         columns = self.columns(layout)
-        return DistinctState(no_counts(layout), widths_of(layout), KindSet.empty(columns, layout.device), columns)
+        seen = KindSet.empty(columns, layout.device, marked=self.marked, folded=self.folded)
+        by_fold = torch.zeros(columns, FOLD_COUNT, dtype=torch.int64, device=layout.device) if self.folded else None
+        return DistinctState(no_counts(layout), widths_of(layout), seen, columns, by_fold)
 
     @override
     def observe(self, state: DistinctState, batch: Activations, *, donate: bool = False) -> DistinctState:
         shown = self._shown(batch)
-        seen = state.seen.add(shown.members, shown.entries(shown.valid), shown.columns)
-        return replace(state, counts=state.counts + _input_counts(shown), seen=seen)
+        return self._with(replace(state, counts=state.counts + _input_counts(shown)), batch, shown.valid)
+
+    def _with(self, state: DistinctState, batch: Activations, inputs: Bool[Tensor, "batch"]) -> DistinctState:
+        """Return the state with the kinds of some inputs of a batch."""
+        shown = self._shown(batch)
+        entries = shown.of_inputs(inputs)
+        state = replace(state, seen=state.seen.add(shown.entries, entries))
+        if state.by_fold is None:
+            return state
+        dealt = torch.nn.functional.one_hot(batch.folds(FOLD_COUNT), FOLD_COUNT).double()
+        return replace(state, by_fold=state.by_fold + (shown.by_input(entries).double().T @ dealt).long())
 
     @override
     def merge(self, a: DistinctState, b: DistinctState) -> DistinctState:
-        return replace(a, counts=a.counts + b.counts, seen=a.seen.union(b.seen))
+        by_fold = None if a.by_fold is None or b.by_fold is None else a.by_fold + b.by_fold
+        return replace(a, counts=a.counts + b.counts, seen=a.seen.union(b.seen), by_fold=by_fold)
 
     @override
     def value(self, state: DistinctState) -> Float[Tensor, ""]:
-        seen = state.seen
-        if seen.columns is None and self._counts_kinds:
-            return self.reduce(seen.count().double()[None])
-        present = seen.present()
-        sums = torch.zeros(state.columns, dtype=torch.float64, device=present.device)
-        if seen.columns is not None and self._counts_kinds:
-            return self.reduce(sums.index_add_(0, seen.columns, present.double()))
-        for column in range(state.columns):
-            mine = present if seen.columns is None else present & (seen.columns == column)
-            own = as_kinds(seen.keys, None if seen.columns is None else column, hashed=self.hashed)
-            weights = self.weights(own, column)
-            sums[column] = mine.sum() if weights is None else torch.where(mine, weights, 0).sum()
-        return self.reduce(sums)
+        return self.reduce(self.sums(state))
 
     @override
     def gain(self, state: DistinctState, batch: Activations) -> Float[Tensor, "batch"]:
         shown = self._shown(batch)
-        fresh = ~state.seen.contains(shown.members) & shown.entries(shown.valid)
-        if self._counts_kinds:
-            return self.reduce(shown.by_input(fresh).double())
-        return self.reduce(torch.where(shown.by_input(fresh), self._weights(shown), 0))
+        fresh = shown.by_input(~state.seen.contains(shown.entries.keys) & shown.of_inputs(shown.valid))
+        more = fresh.double() if self._counts_kinds else torch.where(fresh, self.weights_of(batch), 0)
+        if self.linear:
+            return self.reduce(more)
+        sums = self.sums(state)
+        return self.reduce(sums + more) - self.reduce(sums)
 
     @override
     def admit(
@@ -170,20 +229,20 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         """Admit, in order, inputs that show a kind which nothing before them has.
 
         An input whose kinds are all known adds nothing, and neither does one whose kind counts too little, whenever it
-        comes: so the first to show a kind is admitted, and all inputs can be looked at together.
+        comes: so the first to show a kind is admitted, and all inputs can be looked at together. Where columns do not
+        simply add up, what an input gains depends on those before it, and they are judged one by one.
         """
         shown = self._shown(batch)
-        if min_gain < 0 or (min_gain > 0 and shown.columns is not None):
+        if min_gain < 0 or not self.linear or (min_gain > 0 and state.columns > 1):
             return super().admit(state, batch, min_gain=min_gain)
         # What each kind alone amounts to.
-        enough = self.reduce(torch.diag_embed(self._weights(shown))) > min_gain
-        first = state.seen.firsts(shown.members, enough.view(-1) & shown.entries(shown.valid))
+        enough = self.reduce(torch.diag_embed(self.weights_of(batch))) > min_gain
+        first = state.seen.firsts(shown.entries.keys, enough.view(-1) & shown.of_inputs(shown.valid))
         admitted = shown.by_input(first).any(1)
         counts = count_admitted(state.counts, admitted, self.exclusions(batch))
         if looking_is_free(admitted.device) and not bool(admitted.any()):
             return admitted, replace(state, counts=counts)
-        seen = state.seen.add(shown.members, shown.entries(admitted), shown.columns)
-        return admitted, replace(state, counts=counts, seen=seen)
+        return admitted, self._with(replace(state, counts=counts), batch, admitted)
 
     @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
@@ -193,9 +252,12 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     @property
     def _counts_kinds(self) -> bool:
         """Whether every kind counts 1."""
-        if type(self).weights is DistinctCriterion.weights:
+        cls = type(self)
+        if cls.weights_of is not DistinctCriterion.weights_of:
+            return False
+        if cls.weights is DistinctCriterion.weights:
             return True
-        return type(self).columns is DistinctCriterion.columns and self.weights(_NO_KEYS, 0) is None
+        return cls.columns is DistinctCriterion.columns and self.weights(_NO_KEYS, 0) is None
 
     def _shown(self, batch: Activations) -> _Batch:
         """Find a batch's kinds once: what is judged is often taken in as well."""
@@ -203,20 +265,18 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         def compute() -> tuple[object, _Batch]:
             kinds, finite = self.kinds(batch), self.finite(batch)
             members, columns, present = as_members(kinds, hashed=self.hashed)
+            marks = self.marks(batch).to(MARK).reshape(-1) if self.marked else None
+            folds = _fold_bits(batch, kinds.shape[1]) if self.folded else None
             # The criterion is kept with the result, so that its id stays its own.
-            return self, _Batch(kinds, members, columns, present, finite)
+            return self, _Batch(kinds, KindSet.of(members, columns, marks, folds), present, finite)
 
         return batch.shared(("kinds", id(self)), compute)[1]
 
-    def _weights(self, shown: _Batch) -> Float[Tensor, "batch columns"]:
-        """Return what the kinds of a batch count."""
-        size, columns = shown.kinds.shape[:2]
-        weights = torch.ones(size, columns, dtype=torch.float64, device=shown.kinds.device)
-        for column in range(columns):
-            own = self.weights(shown.kinds[:, column], column)
-            if own is not None:
-                weights[:, column] = own
-        return weights
+
+def _fold_bits(batch: Activations, columns: int) -> Int[Tensor, "entries"]:
+    """Return, for each input and column, the bit of the input's fold."""
+    one = torch.ones((), dtype=FOLDS, device=batch.device)
+    return (one << batch.folds(FOLD_COUNT).to(FOLDS))[:, None].expand(-1, columns).reshape(-1)
 
 
 def _input_counts(shown: _Batch) -> Int[Tensor, "3"]:

@@ -77,5 +77,5 @@ def bucket_keys(buckets: Float[Tensor, "n"]) -> Int[Tensor, "n 2"]:
 def _distinct(old: Patterns | Buckets, keys: Tensor) -> DistinctState:
     members, _, _ = as_members(keys[:, None], hashed=True)
     unknown = torch.full((len(keys),), UNKNOWN, device=keys.device)
-    seen = KindSet.empty(1, keys.device).add(members, counts=unknown)
+    seen = KindSet.empty(1, keys.device).add(KindSet.of(members, counts=unknown))
     return DistinctState(old.counts, old.widths, seen, 1)

@@ -124,6 +124,30 @@ def find_flipped(
     return at, found.view(torch.bool)
 
 
+def kind_keys_fused(
+    projections: Float[Tensor, "layers batch directions"],
+    resolution: float,
+    mean: Float[Tensor, "layers directions"],
+    std: Float[Tensor, "layers directions"],
+    offset: Float[Tensor, "layers directions"],
+    begin: Int[Tensor, "layers 2"],
+    classes: Int[Tensor, "batch"] | None,
+) -> tuple[Int[Tensor, "layers batch 2"], Int[Tensor, "layers batch 2"]]:
+    """Return the keys of boxes and kinds, in one pass over memory; see :mod:`neuralcov.criteria.lcc.boxes`."""
+    kernels = importlib.import_module("neuralcov.kernels.triton_kernels")
+    layers, batch, directions = projections.shape
+    boxes = torch.empty(layers, batch, 2, dtype=torch.int64, device=projections.device)
+    kinds = torch.empty_like(boxes)
+    # A plain number would reach the kernel as float32.
+    exact = torch.full((1,), resolution, dtype=torch.float64, device=projections.device)
+    grid = (-(-batch // 128), layers)
+    kernels.kind_keys[grid](
+        projections.contiguous(), mean, std, offset, begin, begin if classes is None else classes, boxes, kinds,
+        exact, batch, DECISIONS=classes is not None, DIRECTIONS=directions, BLOCK=128,
+    )  # fmt: skip
+    return boxes, kinds
+
+
 def absorb_rows(
     groups: Int[Tensor, "batch"],
     every_of: Int[Tensor, "batch words"],

@@ -275,3 +275,53 @@ def absorb_rows(group_of_input, every_of, some_of, every, some, size, BLOCK: tl.
     target = tl.load(group_of_input + row) * size + place
     tl.atomic_and(every + target, tl.load(every_of + row * size + place, mask=inside, other=0), mask=inside)
     tl.atomic_or(some + target, tl.load(some_of + row * size + place, mask=inside, other=0), mask=inside)
+
+
+@triton.jit
+def mixed(words):
+    """SplitMix64 of seeds, as unsigned words."""
+    words = words + 0x9E3779B97F4A7C15
+    words = (words ^ (words >> 30)) * 0xBF58476D1CE4E5B9
+    words = (words ^ (words >> 27)) * 0x94D049BB133111EB
+    return words ^ (words >> 31)
+
+
+@triton.jit
+def kind_keys(
+    projections,
+    mean,
+    std,
+    offset,
+    begin,
+    classes,
+    boxes,
+    kinds,
+    resolution,
+    batch,
+    DECISIONS: tl.constexpr,
+    DIRECTIONS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Of one layer, for some inputs: cut the projections, then mix the steps and the class into the layer's words."""
+    layer = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = row < batch
+    one = (tl.load(begin + 2 * layer) + tl.zeros([BLOCK], dtype=tl.int64)).to(tl.uint64, bitcast=True)
+    two = (tl.load(begin + 2 * layer + 1) + tl.zeros([BLOCK], dtype=tl.int64)).to(tl.uint64, bitcast=True)
+    place = (layer * batch + row) * DIRECTIONS
+    for j in range(DIRECTIONS):
+        spread = tl.load(std + layer * DIRECTIONS + j)
+        apart = tl.load(projections + place + j, mask=inside, other=0.0) - tl.load(mean + layer * DIRECTIONS + j)
+        scaled = tl.load(resolution) * apart / tl.where(spread > 0, spread, 1.0)
+        steps = tl.floor(scaled + tl.load(offset + layer * DIRECTIONS + j))
+        steps = tl.minimum(tl.maximum(steps, -2147483648.0), 2147483648.0)
+        step = tl.where(spread > 0, steps, 0.0).to(tl.int64).to(tl.uint64, bitcast=True)
+        one, two = mixed(one ^ step), mixed(two ^ step)
+    to = 2 * (layer * batch + row)
+    tl.store(boxes + to, one.to(tl.int64, bitcast=True), mask=inside)
+    tl.store(boxes + to + 1, two.to(tl.int64, bitcast=True), mask=inside)
+    if DECISIONS:
+        chosen = (tl.load(classes + row, mask=inside, other=0) + 1).to(tl.uint64, bitcast=True)
+        one, two = one ^ chosen, two ^ chosen
+    tl.store(kinds + to, mixed(one).to(tl.int64, bitcast=True), mask=inside)
+    tl.store(kinds + to + 1, mixed(two).to(tl.int64, bitcast=True), mask=inside)

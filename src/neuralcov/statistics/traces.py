@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from typing_extensions import override
@@ -20,9 +18,9 @@ from neuralcov.core.layout import Layout
 from neuralcov.core.memory import parse_bytes
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.statistics.row_blocks import whole_blocks, with_rows
 from neuralcov.statistics.statistic import Statistic
 
-BLOCK_BYTES = 1 << 30
 # Enough that the median of a sample lies amid the rows.
 _MIDDLE_ROWS = 255
 
@@ -98,7 +96,7 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
 
         return replace(
             self,
-            blocks=self._with(rows),
+            blocks=with_rows(self.blocks, rows, self.budget),
             labels=extended(self.labels, batch.labels),
             predictions=extended(self.predictions, batch.predictions),
             finite=tuple(torch.cat([old, new[kept].cpu()]) for old, new in zip(self.finite, finite, strict=True)),
@@ -127,8 +125,7 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
 
     def finished(self) -> TraceStore:
         """Join the batches that came last to one block."""
-        joined, small = self._split_small()
-        return replace(self, blocks=(*joined, torch.cat(small)) if len(small) > 1 else self.blocks)
+        return replace(self, blocks=whole_blocks(self.blocks))
 
     def to(self, device: torch.device | str) -> TraceStore:
         """Move the traces to another device, as far as the budget goes; the rest stays where it is."""
@@ -161,22 +158,6 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
                 at = on_device if block.device == found.device else local
                 found[low:high] = block[at[low:high]].to(self.device, non_blocking=True)
         return found
-
-    def _with(self, rows: Tensor) -> tuple[Tensor, ...]:
-        joined, small = self._split_small()
-        small.append(rows)
-        if sum(part.nbytes for part in small) < BLOCK_BYTES:
-            return (*joined, *small)
-        block = torch.cat(small)
-        resident = sum(part.nbytes for part in joined)
-        return (*joined, block if resident + block.nbytes <= self.budget else _on_disk(block))
-
-    def _split_small(self) -> tuple[list[Tensor], list[Tensor]]:
-        """Return whole blocks, and the batches behind them that do not make one yet."""
-        count = 0
-        while count < len(self.blocks) and self.blocks[count].nbytes >= BLOCK_BYTES:
-            count += 1
-        return list(self.blocks[:count]), list(self.blocks[count:])
 
 
 @dataclass(frozen=True)
@@ -281,13 +262,3 @@ def middle(rows: Float[Tensor, "rows width"]) -> Float[Tensor, "width"]:
 
 def _widest(types: Iterable[torch.dtype]) -> torch.dtype:
     return torch.float64 if torch.float64 in types else torch.float32
-
-
-def _on_disk(block: Tensor) -> Tensor:
-    """Write the block to a temporary file that goes when nothing refers to it any more."""
-    with tempfile.TemporaryFile(prefix="neuralcov-traces-") as file:
-        rows = block.cpu().numpy()
-        mapped = np.memmap(file, dtype=rows.dtype, mode="w+", shape=rows.shape)
-        mapped[:] = rows
-        mapped.flush()
-        return torch.from_numpy(mapped)

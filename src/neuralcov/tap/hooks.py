@@ -29,7 +29,7 @@ from neuralcov.tap.layers import LayerChoice, choose_layers, module_name
 from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, Watched
 from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.options import check_options, device_of
-from neuralcov.tap.outputs import OutputRange, checked_classes, predicted_classes, scores_of, to_neurons
+from neuralcov.tap.outputs import Decisions, scores_of, to_neurons
 from neuralcov.tap.preserve import Block, enter, join, leave, original_module, preserved, random_state_kept, turn_of
 from neuralcov.tap.probe import Probe
 from neuralcov.tap.recurrent import TimeSteps
@@ -68,10 +68,10 @@ class Tap:
         self._shards: Shards | None = None
         self._looked_for_shards = False
         self.batch_axis = batch_axis
-        self._predict, self._mode = predict, mode
+        self._mode = mode
         self._device = None if device is None else torch.device(device)
         self._watched = Watched.of(self.model, self.chosen)
-        self._mask_notes, self._range = MaskNotes(), OutputRange()
+        self._mask_notes, self._decisions = MaskNotes(), Decisions(predict)
         self._steps = TimeSteps(self.chosen, steps)
         self._experts = ExpertRows(self.model, self.chosen)
         self._probe = Probe(self.model, self._noted, layers, rows, self._experts)
@@ -141,7 +141,7 @@ class Tap:
 
     def output_findings(self) -> list[Finding]:
         """Return what all outputs seen so far say about how classes are read off them. Waits for the device."""
-        return self._range.findings()
+        return self._decisions.findings()
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -194,14 +194,21 @@ class Tap:
             leave(block)
 
     def run(
-        self, batch: Batch, *, lengths: Any = None, predictions: bool = False, relevance: bool = False
+        self,
+        batch: Batch,
+        *,
+        lengths: Any = None,
+        predictions: bool = False,
+        readable: bool = False,
+        relevance: bool = False,
     ) -> tuple[Activations, Any]:
         """Run the model on one batch, within a block of its own if none is open.
 
         Args:
             batch: inputs, and labels where known.
             lengths: time steps of each input, where shorter ones are padded.
-            predictions: whether to read off the classes the model chose.
+            predictions: whether to read off the classes the model chose; an output that has none is refused.
+            readable: whether to read them off where the output has some.
             relevance: whether to follow the logit of the chosen class back to every layer.
 
         Returns the activations and the model's output.
@@ -235,10 +242,11 @@ class Tap:
                 self._ran = True
                 self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
             self._layers.complete(forward_pass, self.model)
+            decided = predictions or relevance or (readable and self._decisions.readable(output, size))
             if self._shards is not None:
-                classes_read = (predictions or relevance) and self._predict is None
-                self._shards.check(forward_pass.layers, scores_of(output), classes=classes_read)
-            classes = self._classes(output, size) if predictions or relevance else None
+                own = decided and not self._decisions.told
+                self._shards.check(forward_pass.layers, scores_of(output), classes=own)
+            classes = self._decisions.read(output, size) if decided else None
             explained = None if classes is None else explain(forward_pass, self.chosen, output, classes)
         self._steps.keep(forward_pass.steps)
         self._mask_notes.take(forward_pass.masks)
@@ -285,13 +293,6 @@ class Tap:
         if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
             masks.enter(Taker(form_of(self.model), mappings=True), tuple(inputs), {})
         return ForwardPass(members, masks, self._steps.begin())
-
-    def _classes(self, output: Any, size: int) -> Tensor:
-        if self._predict is not None:
-            return checked_classes(self._predict(output), size)
-        classes = predicted_classes(output, size)
-        self._range.observe(scores_of(output))
-        return classes
 
     def _enter(self, taker: Taker, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if self._pass is not None and self._pass.thread == get_ident():

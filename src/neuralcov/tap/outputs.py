@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
@@ -119,14 +120,20 @@ def scores_of(output: Any) -> Tensor | None:
     return whole_tensor(logits if isinstance(logits, Tensor) else first_tensor(output))  # type: ignore[no-any-return]
 
 
+def has_classes(scores: Tensor | None, size: int) -> bool:
+    """Return whether scores have the form that classes can be read off: (B, C), (B, 1) or (B,)."""
+    if scores is None or scores.dim() not in (1, 2) or scores.shape[0] != size:
+        return False
+    return scores.dim() == 1 or scores.shape[1] > 0
+
+
 def predicted_classes(output: Any, size: int) -> Int[Tensor, "batch"]:
     """Read classes off scores: the argmax of (B, C), the lowest index on ties; > 0 of (B,) or (B, 1)."""
     scores = scores_of(output)
-    if scores is not None and scores.dim() >= 1 and scores.shape[0] == size:
+    if scores is not None and has_classes(scores, size):
         if scores.dim() == 2 and scores.shape[1] >= 2:
             return scores.detach().argmax(1)
-        if scores.dim() == 1 or (scores.dim() == 2 and scores.shape[1] == 1):
-            return (scores.detach().reshape(size) > 0).long()
+        return (scores.detach().reshape(size) > 0).long()
     found = "no tensor" if scores is None else f"an output of shape {tuple(scores.shape)}"
     raise InputError(
         f"{found} for a batch of {size} has no predicted class: expected (batch, classes); "
@@ -142,6 +149,34 @@ def checked_classes(classes: Any, size: int) -> Int[Tensor, "batch"]:
             f"predict= returned type {tensor.dtype} and shape {tuple(tensor.shape)}: expected {size} integers"
         )
     return tensor.detach().long()
+
+
+class Decisions:
+    """The classes that a model chose: what a user's ``predict`` says of its output, or read off its scores."""
+
+    def __init__(self, predict: Callable[[Any], Any] | None) -> None:
+        self._predict, self._range = predict, OutputRange()
+
+    @property
+    def told(self) -> bool:
+        """Return whether a user's function tells them."""
+        return self._predict is not None
+
+    def readable(self, output: Any, size: int) -> bool:
+        """Return whether an output has classes to read."""
+        return self.told or has_classes(scores_of(output), size)
+
+    def read(self, output: Any, size: int) -> Int[Tensor, "batch"]:
+        """Return the class of each input, or the error that the output has none."""
+        if self._predict is not None:
+            return checked_classes(self._predict(output), size)
+        classes = predicted_classes(output, size)
+        self._range.observe(scores_of(output))
+        return classes
+
+    def findings(self) -> list[Finding]:
+        """Return a sentence if classes were read off what look like probabilities."""
+        return self._range.findings()
 
 
 class OutputRange:

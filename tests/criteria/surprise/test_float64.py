@@ -31,7 +31,7 @@ NAMED = pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: cri
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Traces of four neurons in float64 in blocks of 75 rows."""
-    monkeypatch.setattr("neuralcov.statistics.traces.BLOCK_BYTES", 8 * WIDTH * 75)
+    monkeypatch.setattr("neuralcov.statistics.row_blocks.BLOCK_BYTES", 8 * WIDTH * 75)
 
 
 def small_steps(seed, size, width=WIDTH):

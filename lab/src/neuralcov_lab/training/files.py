@@ -53,6 +53,7 @@ class Card:
         seconds: from the first step to the last, evaluations included.
         device: what it ran on.
         resumed: how often it was stopped and went on.
+        kept: results and the weights' SHA-256 after the epochs whose weights were kept.
         versions: of the software.
         weights_sha256: of the weights file.
     """
@@ -71,6 +72,7 @@ class Card:
     seconds: float
     device: str
     resumed: int = 0
+    kept: dict[str, dict[str, Any]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=software)
     weights_sha256: str = ""
 
@@ -117,6 +119,15 @@ def _storable(value: Tensor, half: bool) -> Tensor:
 def checkpoint_path(output: Path) -> Path:
     """Return the path beside the weights to come."""
     return output.with_name(output.name + ".checkpoint")
+
+
+def kept_path(output: Path, epoch: int) -> Path:
+    """Return the path beside the weights to come, of those after an epoch.
+
+    >>> kept_path(Path("net.safetensors"), 3).name
+    'net.epoch3.safetensors'
+    """
+    return output.with_name(f"{output.stem}.epoch{epoch}{output.suffix}")
 
 
 def write_checkpoint(path: Path, content: dict[str, Any]) -> None:

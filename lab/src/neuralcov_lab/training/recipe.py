@@ -118,6 +118,19 @@ RECIPES: dict[str, Recipe] = {
     "net_classifier": _NET,
     "vae": replace(_NET, kind="autoencode", epochs=30),
     "cvae": replace(_NET, kind="autoencode", epochs=30),
+    "convnet": replace(_NET, data="fashion-mnist", epochs=10, learning_rate=4e-3, weight_decay=0.01, flip=True),
+    "mlp": replace(_NET, data="letter", epochs=40, learning_rate=3e-3, weight_decay=0.01),
+    "transformer": Recipe(
+        kind="classify",
+        data="newsgroups",
+        epochs=8,
+        batch_size=64,
+        learning_rate=2e-3,
+        optimiser="adam",
+        weight_decay=0.05,
+        word_dropout=0.2,
+        clip=1.0,
+    ),
     "digits": replace(_NET, data="digits", epochs=20, batch_size=64, learning_rate=3e-3),
 }
 

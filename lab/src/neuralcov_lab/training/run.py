@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -21,6 +20,7 @@ from neuralcov_lab.training.files import (
     card_path,
     checkpoint_path,
     device_name,
+    kept_path,
     read_checkpoint,
     require_writable,
     write_checkpoint,
@@ -30,7 +30,7 @@ from neuralcov_lab.training.generate import Generation
 from neuralcov_lab.training.recipe import Recipe, recipe_of
 from neuralcov_lab.training.schedule import Schedule
 from neuralcov_lab.training.tasks import AutoEncoding, Classification, Task
-from neuralcov_lab.zoo import NETWORKS, build, data
+from neuralcov_lab.zoo import arguments_for, build, data
 
 # Generators are judged a few times only, since that takes thousands of images through a large network.
 _JUDGEMENTS = 6
@@ -53,6 +53,7 @@ class Settings:
         half: write the weights in float16.
         compile: let ``torch.compile`` speed up a classifier, where that works.
         checkpoint_seconds: the least time between two checkpoints.
+        keep: epochs after which the weights are kept as they are then, beside the final ones.
         arguments: for building the network.
     """
 
@@ -68,6 +69,7 @@ class Settings:
     half: bool = False
     compile: bool = False
     checkpoint_seconds: float = 30.0
+    keep: tuple[int, ...] = ()
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
@@ -103,6 +105,9 @@ def train(
     chosen = settings or Settings()
     used = None if data_name is None else data_name.removeprefix("zoo:")
     recipe = recipe_of(network).changed(chosen.epochs, chosen.batch_size, chosen.learning_rate, used)
+    late = [epoch for epoch in chosen.keep if not 1 <= epoch <= recipe.epochs]
+    if late:
+        raise InputError(f"--keep {late[0]}: the training has epochs 1 to {recipe.epochs}")
     if output.suffix != ".safetensors":
         raise InputError(f"{output}: expected a file name that ends in .safetensors")
     require_writable(output)
@@ -114,10 +119,10 @@ def train(
         raise InputError(f"{train_set.name}: {len(train_set)} inputs are too few to train on")
     with _determined(chosen.device):
         torch.manual_seed(chosen.seed)
-        arguments = _arguments(network, train_set, chosen.arguments)
+        arguments = {**arguments_for(network, train_set), **chosen.arguments}
         task = _task(network, arguments, train_set, test_set, recipe, chosen)
         identity = _identity(network, arguments, recipe, chosen.seed, train_set)
-        training = TrainingLoop(identity, task, recipe, chosen, len(train_set), checkpoint)
+        training = TrainingLoop(identity, task, recipe, chosen, len(train_set), output)
         results = training.run(report)
     card = Card(
         network=network,
@@ -134,6 +139,7 @@ def train(
         seconds=round(training.schedule.elapsed, 1),
         device=device_name(chosen.device),
         resumed=training.resumed,
+        kept=training.kept,
         weights_sha256=write_weights(task.result(), output, half=chosen.half),
     )
     card.write(card_path(output))
@@ -145,9 +151,10 @@ class TrainingLoop:
     """Run the epochs of a training; every epoch's random numbers follow from the seed and its number alone."""
 
     def __init__(
-        self, identity: dict[str, Any], task: Task, recipe: Recipe, settings: Settings, inputs: int, checkpoint: Path
+        self, identity: dict[str, Any], task: Task, recipe: Recipe, settings: Settings, inputs: int, output: Path
     ) -> None:
-        self.identity, self.checkpoint = identity, checkpoint
+        self.identity, self.output, self.checkpoint = identity, output, checkpoint_path(output)
+        self.kept: dict[str, dict[str, Any]] = {}
         self.task, self.settings, self.inputs = task, settings, inputs
         self.epochs, self.epoch, self.resumed = recipe.epochs, 0, 0
         self.per_epoch = max(inputs // task.inputs_per_step, 1)
@@ -168,6 +175,7 @@ class TrainingLoop:
             judged = due
             progress, elapsed = self.schedule.progress, self.schedule.elapsed
             report(EpochReport(self.epoch, self.epochs, progress, float(loss), results, elapsed))
+            self._keep(results)
             self._save()
         return self.task.evaluate(final=True)
 
@@ -191,18 +199,27 @@ class TrainingLoop:
             steps += 1
         return total / max(steps, 1)
 
+    def _keep(self, results: dict[str, float]) -> None:
+        if self.epoch in self.settings.keep:
+            path = kept_path(self.output, self.epoch)
+            digest = write_weights(self.task.result(), path, half=self.settings.half)
+            judged = results or self.task.evaluate(final=False)
+            self.kept[str(self.epoch)] = {**judged, "weights_sha256": digest}
+
     def _save(self) -> None:
         if self.schedule.elapsed - self._saved < self.settings.checkpoint_seconds and self.epoch < self.epochs:
             return
         self._saved = self.schedule.elapsed
         standing = {"epoch": self.epoch, "done": self.schedule.done, "spent": self._saved, "resumed": self.resumed}
-        write_checkpoint(self.checkpoint, {"training": self.identity, **standing, "task": self.task.state()})
+        content = {"training": self.identity, **standing, "kept": self.kept, "task": self.task.state()}
+        write_checkpoint(self.checkpoint, content)
 
     def _restore(self) -> None:
         content = read_checkpoint(self.checkpoint, self.identity, self.settings.device)
         self.task.restore(content["task"])
         self.epoch, self.resumed = content["epoch"], content["resumed"] + 1
         self.schedule.done, self.schedule.spent = content["done"], content["spent"]
+        self.kept = content.get("kept", {})
 
 
 def _identity(network: str, arguments: dict[str, Any], recipe: Recipe, seed: int, samples: Samples) -> dict[str, Any]:
@@ -232,17 +249,6 @@ def _task(
     if settings.compile:
         task.runner = torch.compile(task.network)
     return task
-
-
-def _arguments(network: str, samples: Samples, given: dict[str, Any]) -> dict[str, Any]:
-    """Return what the data says about the network: classes, and the size of images."""
-    accepted = inspect.signature(NETWORKS[network]).parameters
-    arguments: dict[str, Any] = {}
-    if "num_classes" in accepted:
-        arguments["num_classes"] = len(samples.classes)
-    if "input_size" in accepted:
-        arguments["input_size"] = samples.inputs.shape[-1]
-    return {**arguments, **given}
 
 
 def _require_fit(name: str, network: nn.Module, samples: Samples) -> None:

@@ -127,10 +127,11 @@ class NPC(BitmapCriterion):
         return None if self.learnt is None else replace(self.learnt, members=None)
 
     @override
-    def learnt_template(self, layout: Layout) -> NPCLearnt:
+    def learnt_template(self, layout: Layout) -> tuple[NPCLearnt, NPCLearnt]:
         paths = torch.empty(0, self.clusters, layout.neurons, dtype=torch.bool, device=layout.device)
         sizes = torch.empty(0, self.clusters, dtype=torch.int64, device=layout.device)
-        return NPCLearnt(AbstractPaths(sizes.new_empty(0), paths, sizes), None)
+        form = NPCLearnt(AbstractPaths(sizes.new_empty(0), paths, sizes), None)
+        return form, form
 
     @override
     def shape(self, layout: Layout) -> tuple[int, ...]:
