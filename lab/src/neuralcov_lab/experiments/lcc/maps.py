@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov_lab.experiments.lcc.boxes import box_keys, key_of, mix, offsets
+from neuralcov.criteria.lcc.boxes import boxes_and_kinds, offsets, starts
 from neuralcov_lab.experiments.lcc.projections import FOLDS, Directions, Projections
 
 _NONE = torch.iinfo(torch.int64).max
-_CLAMP = 2.0**31
 _CONSTANT = 2.0**-48
 LEAST_FOR_FOLDS = 100
 DIRECTIONS = Directions()
@@ -40,14 +39,16 @@ class Cut:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Hold the cuts of every layer: where outputs lie on average, and how far they spread."""
+    """Hold the cuts of every layer: where outputs lie on average, how far they spread, and where steps begin.
+
+    ``std`` is 0 along directions that count as constant.
+    """
 
     cut: Cut
-    start: Int[Tensor, "layers"]
+    start: Int[Tensor, "layers 2"]
     offsets: Float[Tensor, "layers directions"]
     mean: Float[Tensor, "layers directions"]
     std: Float[Tensor, "layers directions"]
-    varies: Bool[Tensor, "layers directions"]
 
     @classmethod
     def learn(cls, training: Projections, cut: Cut) -> Frame:
@@ -57,22 +58,25 @@ class Frame:
         count = weights.sum(1).clamp(min=1)
         mean = (places * weights).sum(1) / count
         std = ((places - mean[:, None]).square() * weights).sum(1).div(count).sqrt()
-        varies = std > _CONSTANT * (places * weights).abs().amax(1)
-        device, seed, directions = places.device, cut.directions.seed, cut.directions.count
-        start = torch.tensor([key_of(name, seed) for name in training.widths], device=device)
-        begin = torch.stack([offsets(name, width, directions, seed) for name, width in training.widths.items()])
-        return cls(cut, start, begin.to(device), mean, std, varies)
+        std = torch.where(std > _CONSTANT * (places * weights).abs().amax(1), std, 0.0)
+        seed, device = cut.directions.seed, places.device
+        begin = offsets(tuple(training.widths.items()), cut.directions.count, seed, device)
+        return cls(cut, starts(tuple(training.widths), seed, device), begin, mean, std)
+
+    def only(self, layers: Tensor) -> Frame:
+        """Return the cuts of some layers."""
+        return Frame(self.cut, self.start[layers], self.offsets[layers], self.mean[layers], self.std[layers])
 
     def keys(self, suite: Projections) -> tuple[Int[Tensor, "layers n"], Int[Tensor, "layers n"]]:
-        """Return the keys of the boxes and of the kinds that inputs show; the largest number for none."""
-        places = suite.places[self.cut.directions]
-        spread = torch.where(self.varies, self.std, 1.0)[:, None]
-        scaled = self.cut.resolution * (places - self.mean[:, None]) / spread + self.offsets[:, None]
-        boxes = torch.where(self.varies[:, None], scaled.floor().clamp(-_CLAMP, _CLAMP), 0.0).long()
-        keys = box_keys(boxes, self.start)
-        decisions = suite.decisions + 1 if self.cut.decision else torch.zeros_like(suite.decisions)
-        kinds = mix(keys ^ decisions[None])
-        return keys.masked_fill(~suite.valid, _NONE), kinds.masked_fill(~suite.valid, _NONE)
+        """Return the keys of the boxes and of the kinds that inputs show; the largest number for none.
+
+        Of LCC's two words the first is enough to tell some millions of kinds apart.
+        """
+        places = suite.places[self.cut.directions].contiguous()
+        cuts = (self.mean, self.std, self.offsets)
+        decisions = suite.decisions if self.cut.decision else None
+        boxes, kinds = boxes_and_kinds(places, self.cut.resolution, cuts, self.start, decisions)
+        return boxes[..., 0].masked_fill(~suite.valid, _NONE), kinds[..., 0].masked_fill(~suite.valid, _NONE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,10 +141,10 @@ class Map:
     def learn(cls, training: Projections, cut: Cut) -> Map:
         """Cut and count training data."""
         frame = Frame.learn(training, cut)
-        kept = (frame.varies.any(1) & (training.valid.sum(1) >= 2)).nonzero()[:, 0]
-        frame, training = _some_layers(frame, kept), _only(training, kept)
-        box_keys_, kind_keys = frame.keys(training)
-        boxes, box_columns = _group(box_keys_)
+        kept = ((frame.std > 0).any(1) & (training.valid.sum(1) >= 2)).nonzero()[:, 0]
+        frame, training = frame.only(kept), _only(training, kept)
+        box_keys, kind_keys = frame.keys(training)
+        boxes, box_columns = _group(box_keys)
         kinds, columns = _group(kind_keys)
         suite = Suite(columns, training.valid, training.folds, kinds.shape[1], kinds.new_zeros(len(kinds), 0).bool())
         counts = suite.counts()
@@ -154,9 +158,9 @@ class Map:
     def place(self, suite: Projections) -> Suite:
         """Find each input's kind."""
         suite = _only(suite, self.layers)
-        box_keys_, kind_keys = self.frame.keys(suite)
+        box_keys, kind_keys = self.frame.keys(suite)
         columns, known = _find(self.kinds, kind_keys)
-        on_map = _find(self.boxes, box_keys_)[1]
+        on_map = _find(self.boxes, box_keys)[1]
         fresh = suite.valid & ~known
         extra_keys, extra = _group(kind_keys.masked_fill(~fresh, _NONE))
         own = self.kinds.shape[1]
@@ -234,15 +238,4 @@ def _only(suite: Projections, layers: Tensor) -> Projections:
         widths={names[layer]: suite.widths[names[layer]] for layer in layers.tolist()},
         places={directions: places[layers] for directions, places in suite.places.items()},
         valid=suite.valid[layers],
-    )
-
-
-def _some_layers(frame: Frame, layers: Tensor) -> Frame:
-    return Frame(
-        frame.cut,
-        frame.start[layers],
-        frame.offsets[layers],
-        frame.mean[layers],
-        frame.std[layers],
-        frame.varies[layers],
     )

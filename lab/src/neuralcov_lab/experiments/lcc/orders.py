@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from neuralcov import KMNC, LVC, NC, NLC, SNAC, Activations
+from neuralcov import KMNC, LCC, LVC, NC, NLC, SNAC, Activations
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.lcc.figures import OVER, Measure
 from neuralcov_lab.experiments.lcc.maps import Cut, Map
@@ -27,9 +27,9 @@ def others() -> list[AnyCriterion]:
     return [KMNC(100), NC(0.75), SNAC(), LVC(), NLC()]
 
 
-def orders(context: ExperimentContext, subject: str, draws: int) -> dict[str, Any]:
-    """Return every order with, by criterion and variant, the draws in which it came out, and all values."""
-    found = proof_subject(context, subject)
+def orders(context: ExperimentContext, subject: str, draws: int, part: int = 1) -> dict[str, Any]:
+    """Return every order with, by criterion and variant, the draws in which it came out, and means of all values."""
+    found = proof_subject(context, subject, part)
     plan = proof_plan(context, found, draws)
     judge = Judge(context, found)
     values: Values = {}
@@ -54,6 +54,7 @@ def orders(context: ExperimentContext, subject: str, draws: int) -> dict[str, An
         "orders": judged,
         "draws of each": draws,
         "means": means,
+        "library": _checked(context, found, judge),
         "training": len(found.train),
         "test": len(found.test),
         "layers": len(judge.training.widths),
@@ -68,6 +69,19 @@ def _right(values: Values, above: str, below: str, name: str) -> str:
     return "".join(
         "+" if first[draw] > second[draw] else "=" if first[draw] == second[draw] else "-" for draw in shared
     )
+
+
+def _checked(context: ExperimentContext, subject: ProofSubject, judge: Judge) -> dict[str, list[float]]:
+    """Return what the library and the lab say of the test set, which must be the same."""
+    batches = subject.batches(subject.test, context.scale.batch)
+    reading = subject.learn(context, [LCC()]).measure(batches)[-1]
+    ground = judge.definition
+    figures = Measure(ground, ground.place(judge.project(batches))).figures()
+    beside = reading["beside"]["LCC"]
+    return {
+        "value": [reading["own"]["LCC"], figures.value],
+        **{name: [beside[name], getattr(figures, name)] for name in ("relative", "off_map", "next")},
+    }
 
 
 class Judge:
@@ -95,6 +109,11 @@ class Judge:
         self.names = [variant.name for variant in self.variants] + [criterion.name for criterion in beside]
         self.training = self.project(subject.batches(subject.train, self._batch))
         self._maps = _maps(context, self.training, self.variants)
+
+    @property
+    def definition(self) -> Map:
+        """The map of the definition, on all training inputs."""
+        return self._maps[Cut(), None]
 
     def project(self, batches: Any, directions: Sequence[Directions] | None = None) -> Projections:
         """Run the network and project."""

@@ -23,7 +23,7 @@ class Extent:
     Args:
         orders: subjects whose orders are judged.
         honesty: subjects for ``next``, ``relative`` and errors, and for suites made to fool.
-        stability: small networks that are trained several times.
+        stability: networks that are trained several times.
         draws: draws of every suite.
         splits: splits of the test set for ``next``, and pairs of draws for errors.
         fooled: draws of suites made to fool.
@@ -44,12 +44,16 @@ class Extent:
 
 
 _LARGE = ("resnet50", "vgg16_bn", "mobilenet_v2")
+# Data and networks that had no part in choosing LCC's settings.
+_NEW = ("convnet-fashion-mnist", "mlp-fashion-mnist", "transformer-newsgroups", "mlp-letter", "mobilenet_v2-imagenet")
+# Of subjects that take long, one part of the data of so many.
+_PARTS = {"mobilenet_v2-imagenet": 10}
 EXTENTS = {
-    "smoke": Extent(("digits",), ("digits",), ("digits-cnn",), 10, 20, 2, 2, 3, 60),
+    "smoke": Extent(("digits", "mlp-toy", "lstm"), ("digits",), ("mlp-digits",), 10, 20, 2, 2, 3, 60),
     "full": Extent(
-        (*_LARGE, "mnist-cnn", "mnist-mlp", "fashion-mnist-cnn", "fashion-mnist-mlp", "digits"),
-        (*_LARGE, "mnist-cnn", "fashion-mnist-cnn"),
-        ("mnist-cnn", "fashion-mnist-cnn"),
+        (*_LARGE, *_NEW, "convnet-mnist", "mlp-mnist", "digits", "lstm"),
+        (*_LARGE, "convnet-fashion-mnist", "convnet-mnist"),
+        ("convnet-fashion-mnist", "convnet-mnist"),
         10,
         100,
         5,
@@ -66,7 +70,14 @@ def plan(scale: Scale) -> list[Job]:
     inputs = scale.training + scale.test
     jobs = [
         # Copies, ten times the test set, are most of it.
-        _job("orders", name, orders, {"draws": extent.draws}, inputs + 30 * extent.draws * scale.test, 100)
+        _job(
+            "orders",
+            name,
+            orders,
+            {"draws": extent.draws} | ({"part": _PARTS[name]} if name in _PARTS else {}),
+            inputs + 30 * extent.draws * scale.test,
+            100,
+        )
         for name in extent.orders
     ]
     for name in extent.honesty:

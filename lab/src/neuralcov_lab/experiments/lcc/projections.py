@@ -11,7 +11,7 @@ from torch import Tensor
 
 from neuralcov import Activations
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov_lab.experiments.lcc.boxes import signs
+from neuralcov.criteria.lcc.boxes import signs
 
 FOLDS = 10
 
@@ -90,4 +90,4 @@ def _project(batch: Activations, wanted: tuple[Directions, ...]) -> Projections:
 
 @lru_cache(maxsize=512)
 def _factors(layer: str, width: int, wanted: tuple[Directions, ...], device: torch.device) -> Tensor:
-    return torch.cat([signs(layer, width, some.count, some.seed) for some in wanted], dim=1).to(device)
+    return torch.cat([signs((layer,), width, some.count, some.seed, device)[0] for some in wanted], dim=1)

@@ -50,6 +50,7 @@ def variants(training: int) -> tuple[Variant, ...]:
         Variant("without decision", "decision", replace(CUT, decision=False)),
         *(Variant(f"novel boxes {w:g}", "novel boxes", weighting=Weighting(novel=w)) for w in (0.25, 0.5, 1.0)),
         *(Variant(f"new decisions {w:g}", "new decisions", weighting=Weighting(new_decision=w)) for w in (0.0, 0.5)),
+        Variant("exponent 0.25, new decisions 0.5", "two changes", weighting=Weighting(0.25, new_decision=0.5)),
         Variant("exponent 0.25, novel boxes 1", "two changes", weighting=Weighting(0.25, novel=1.0)),
         Variant("novel boxes 1, new decisions 0", "two changes", weighting=Weighting(new_decision=0.0, novel=1.0)),
         *(Variant(f"{n:,} training inputs", "calibration", training=n) for n in CALIBRATIONS if n < training),
