@@ -148,9 +148,6 @@ class Map:
         kinds, columns = _group(kind_keys)
         suite = Suite(columns, training.valid, training.folds, kinds.shape[1], kinds.new_zeros(len(kinds), 0).bool())
         counts = suite.counts()
-        if len(training) < LEAST_FOR_FOLDS:
-            bias = torch.ones(len(kinds), dtype=torch.float64, device=kinds.device)
-            return cls(frame, kept, kinds, boxes, counts, bias, torch.zeros_like(bias))
         box_of = torch.zeros_like(kinds).scatter_(1, columns, box_columns)
         bias, off_map = _fresh(suite.counts_by_fold(), counts, box_of, boxes.shape[1])
         return cls(frame, kept, kinds, boxes, counts, bias, off_map)
@@ -204,7 +201,9 @@ def _fresh(by_fold: Tensor, counts: Tensor, box_of: Tensor, boxes: int) -> tuple
         ratios.append(torch.where((inputs > 0) & (expected > 0), value / expected, torch.nan))
         off_map.append(torch.where(inputs > 0, (own * ~on_map).sum(1) / inputs, torch.nan))
     bias = torch.stack(ratios).nanmean(0)
-    return torch.where(bias.isnan(), 1.0, bias), torch.stack(off_map).nanmean(0).nan_to_num(0.0)
+    # Fewer training inputs say too little about how a fold of them does.
+    few = counts.sum(1) < LEAST_FOR_FOLDS
+    return torch.where(few | bias.isnan(), 1.0, bias), torch.stack(off_map).nanmean(0).nan_to_num(0.0)
 
 
 def _group(keys: Int[Tensor, "layers n"]) -> tuple[Int[Tensor, "layers groups"], Int[Tensor, "layers n"]]:
