@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.experiments.attacks import attack
 from neuralcov_lab.experiments.context import ExperimentContext
-from neuralcov_lab.experiments.lcc.pools import Makers
-from neuralcov_lab.experiments.subjects import seeds_of
+from neuralcov_lab.experiments.lcc.pools import Makers, few_of
 from neuralcov_lab.experiments.suites import NORMALISED, PIXEL, NoisyCopies
 
 # Noise of copies: those that also are ten times as many as the test set, and those at equal size only.
@@ -28,7 +27,7 @@ def image_makers(context: ExperimentContext, model: nn.Module, test: Samples, ba
 
     def copies(unit: str, bound: float) -> Callable[[int, int], Iterable[Any]]:
         return lambda number, count: NoisyCopies(
-            seeds_of(context, test, number), count, bound, unit, batch, context.combined_seed(43, number)
+            few_of(context, test, number), count, bound, unit, batch, context.combined_seed(43, number)
         )
 
     def variant(number: int, count: int) -> Iterable[Any]:

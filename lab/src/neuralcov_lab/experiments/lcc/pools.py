@@ -16,6 +16,7 @@ from neuralcov_lab.experiments.context import ExperimentContext
 
 # Copies are as many times as many as the test set, at most.
 MULTIPLE = 10
+LEAST = 10
 Rows = Mapping[int, Tensor | None]
 
 
@@ -169,6 +170,11 @@ def make_plan(
             yield from part()
 
     return Plan(pools, tuple(orders))
+
+
+def few_of(context: ExperimentContext, test: Samples, number: int) -> Samples:
+    """Return the few inputs that copies are made of, a hundredth of the test set; other ones in every draw."""
+    return test.take(context.rows(len(test), max(LEAST, len(test) // 100), 7, number))
 
 
 def _bound(make: Callable[[int, int], Iterable[Any]], number: int, count: int) -> Callable[[], Iterable[Any]]:

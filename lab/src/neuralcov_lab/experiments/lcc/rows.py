@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.lcc.images import batches, bounded_attack, predicted
-from neuralcov_lab.experiments.lcc.pools import Makers
-from neuralcov_lab.experiments.subjects import seeds_of
+from neuralcov_lab.experiments.lcc.pools import Makers, few_of
 from neuralcov_lab.experiments.suites import NORMALISED, NoisyCopies
 
 COPIES, FURTHER, BOUNDS = (0.1,), (0.05, 0.4), (0.1, 0.5)
@@ -25,7 +24,7 @@ def row_makers(context: ExperimentContext, model: nn.Module, test: Samples, batc
 
     def copies(bound: float) -> Callable[[int, int], Iterable[Any]]:
         return lambda number, count: NoisyCopies(
-            seeds_of(context, test, number), count, bound, NORMALISED, batch, context.combined_seed(43, number)
+            few_of(context, test, number), count, bound, NORMALISED, batch, context.combined_seed(43, number)
         )
 
     def variant(number: int, count: int) -> Iterable[Any]:

@@ -72,7 +72,7 @@ def _on_the_spot(
     network, _, data = subject.partition("-")
     whole, train, test = spot_data(context, data)
     # Each checkpoint after the same multiple of the steps before, the first after a thirty-second of all.
-    marks = [round(steps * 2 ** (-5 * (1 - place / (checkpoints - 1)))) for place in range(checkpoints)]
+    marks = sorted({max(1, round(steps / 32 ** (place / (checkpoints - 1)))) for place in range(checkpoints)})
     for seed in range(seeds):
         models = train_on_the_spot(network, whole, steps, context.seed_of(seed), marks)
         for mark, model in zip(marks, models, strict=True):

@@ -11,8 +11,7 @@ import torch
 from neuralcov.core.errors import InputError
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.experiments.context import ExperimentContext
-from neuralcov_lab.experiments.lcc.pools import Makers
-from neuralcov_lab.experiments.subjects import seeds_of
+from neuralcov_lab.experiments.lcc.pools import Makers, few_of
 from neuralcov_lab.experiments.suites import ShuffledWords, SubstitutedWords
 
 SHARES, FURTHER = (0.1,), (0.3,)
@@ -24,11 +23,11 @@ def text_makers(context: ExperimentContext, test: Samples, batch: int) -> Makers
     """Return what makes suites of texts."""
 
     def shuffled(number: int, count: int) -> Iterable[Any]:
-        return ShuffledWords(seeds_of(context, test, number), count, batch, context.combined_seed(83, number))
+        return ShuffledWords(few_of(context, test, number), count, batch, context.combined_seed(83, number))
 
     def substituted(share: float) -> Callable[[int, int], Iterable[Any]]:
         return lambda number, count: SubstitutedWords(
-            seeds_of(context, test, number), count, share, batch, context.combined_seed(89, number)
+            few_of(context, test, number), count, share, batch, context.combined_seed(89, number)
         )
 
     def variant(number: int, count: int) -> Iterable[Any]:
