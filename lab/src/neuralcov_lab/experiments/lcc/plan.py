@@ -49,7 +49,7 @@ _NEW = ("convnet-fashion-mnist", "mlp-fashion-mnist", "transformer-newsgroups", 
 # Of subjects that take long, one part of the data of so many.
 _PARTS = {"mobilenet_v2-imagenet": 10}
 EXTENTS = {
-    "smoke": Extent(("digits", "mlp-toy", "lstm"), ("digits",), ("mlp-digits",), 10, 20, 2, 2, 3, 60),
+    "smoke": Extent(("digits", "mlp-toy", "lstm"), ("digits",), ("mlp-digits",), 4, 20, 2, 2, 3, 60),
     "full": Extent(
         (*_LARGE, *_NEW, "convnet-mnist", "mlp-mnist", "digits", "lstm"),
         (*_LARGE, "convnet-fashion-mnist", "convnet-mnist"),
