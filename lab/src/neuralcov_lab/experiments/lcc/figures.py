@@ -32,10 +32,14 @@ DEFAULT = Weighting()
 
 @dataclass(frozen=True)
 class Figures:
-    """Hold what LCC says of a suite, as the median over layers."""
+    """Hold what LCC says of a suite, as the median over layers.
+
+    ``relative_in_parts`` is no figure of the definition: it expects known kinds and new decisions apart.
+    """
 
     value: float
     relative: float
+    relative_in_parts: float
     off_map: float
     expected_off_map: float
     new_decisions: float
@@ -77,7 +81,10 @@ class Measure:
         own = self.ground.counts.shape[1]
         extra = counts[:, own:]
         value = self._layers(shown, 0)
-        relative = value / (self.ground.bias * expected_share(self.ground.counts, 0.5, inputs))
+        expected = expected_share(self.ground.counts, 0.5, inputs)
+        relative = value / (self.ground.fresh.bias * expected)
+        new = self.ground.fresh.new_decisions(inputs) / self._totals[0]
+        in_parts = value / (self.ground.fresh.known * expected + new)
         every = inputs.clamp(min=1)
         off_map = (extra * ~self.suite.on_map).sum(1) / every
         decisions = ((extra > 0) & self.suite.on_map).sum(1).double() / shown.sum(1).clamp(min=1)
@@ -86,8 +93,9 @@ class Measure:
         return Figures(
             over(value.cpu()),
             over(relative[present].cpu()),
+            over(in_parts[present].cpu()),
             over(off_map[present].cpu()),
-            over(self.ground.expected_off_map.cpu()),
+            over(self.ground.fresh.off_map.cpu()),
             over(decisions[present].cpu()),
             over(singles[present].cpu()),
         )
@@ -104,7 +112,7 @@ class Measure:
             rest = total - fold
             layers = self._layers(rest > 0, 0)
             inputs = rest.sum(1).double()
-            expected = self.ground.bias * expected_share(self.ground.counts, 0.5, inputs)
+            expected = self.ground.fresh.bias * expected_share(self.ground.counts, 0.5, inputs)
             values.append(over(layers.cpu()))
             relatives.append(over((layers / expected)[inputs > 0].cpu()))
         return Errors(_jackknife(values), _jackknife(relatives))

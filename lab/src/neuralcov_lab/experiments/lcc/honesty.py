@@ -64,7 +64,7 @@ def relatives(context: ExperimentContext, subject: str, draws: int) -> dict[str,
         for name, suite in ((FRESH, training.take(order[number:])), (TEST, test)):
             if len(suite) >= SIZES[0]:
                 own[name] = _by_size(context, Measure(ground, ground.place(suite)), min(largest, len(suite)), draws)
-        found[str(number)] = own | {"expected off map": rounded(median(ground.expected_off_map.cpu()))}
+        found[str(number)] = own | {"expected off map": rounded(median(ground.fresh.off_map.cpu()))}
     return {"calibrations": found, "draws of each": draws}
 
 
@@ -77,6 +77,7 @@ def _by_size(context: ExperimentContext, measure: Measure, largest: int, draws: 
         ]
         found[str(size)] = {
             "relative": [rounded(one.relative) for one in figures],
+            "in parts": [rounded(one.relative_in_parts) for one in figures],
             "off map": rounded(sum(one.off_map for one in figures) / len(figures)),
         }
     return found

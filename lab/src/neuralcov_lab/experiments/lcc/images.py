@@ -22,8 +22,18 @@ BOUNDS = (0.03, 0.2)
 NOISE = ("uniform noise", "normal noise", "permuted pixels")
 
 
-def image_makers(context: ExperimentContext, model: nn.Module, test: Samples, batch: int) -> Makers:
-    """Return what makes suites of images."""
+def image_makers(
+    context: ExperimentContext, model: nn.Module, test: Samples, batch: int, *, misled: bool = True
+) -> Makers:
+    """Return what makes suites of images.
+
+    Args:
+        context: device, seed and steps of attacks.
+        model: the network, which attacks want to mislead.
+        test: the test set.
+        batch: inputs at a time.
+        misled: whether inputs are also attacked until the network is misled, for which it must be open to tracing.
+    """
 
     def copies(unit: str, bound: float) -> Callable[[int, int], Iterable[Any]]:
         return lambda number, count: NoisyCopies(
@@ -53,7 +63,8 @@ def image_makers(context: ExperimentContext, model: nn.Module, test: Samples, ba
                 chosen, bounded_attack(model, chosen, bound, context.scale.pgd_steps, batch, (0.0, 1.0)), batch
             )
 
-        return {"PGD": misleading, **{f"PGD ε {bound:g}": bounded(bound) for bound in BOUNDS}}
+        made = {f"PGD ε {bound:g}": bounded(bound) for bound in BOUNDS}
+        return {"PGD": misleading, **made} if misled else made
 
     return Makers(
         {_name(unit, bound): copies(unit, bound) for unit, bound in COPIES},
@@ -61,7 +72,7 @@ def image_makers(context: ExperimentContext, model: nn.Module, test: Samples, ba
         variant,
         {name: noise(name) for name in NOISE},
         attacks,
-        ("PGD", *(f"PGD ε {bound:g}" for bound in BOUNDS)),
+        (*(("PGD",) if misled else ()), *(f"PGD ε {bound:g}" for bound in BOUNDS)),
     )
 
 

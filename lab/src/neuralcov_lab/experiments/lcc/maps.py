@@ -116,6 +116,40 @@ class Suite:
 
 
 @dataclass(frozen=True, eq=False)
+class Fresh:
+    """Hold what a fold of the training inputs shows against the others, by layer, as means over folds.
+
+    Args:
+        bias: b of the definition: value over expectation.
+        off_map: share of its inputs whose box the others do not show.
+        known: the part of the value that belongs to kinds the others show, over expectation.
+        new: number of new decisions.
+        once: of these, those that one input shows.
+        twice: those that two inputs show.
+        inputs: of the fold.
+    """
+
+    bias: Float[Tensor, "layers"]
+    off_map: Float[Tensor, "layers"]
+    known: Float[Tensor, "layers"]
+    new: Float[Tensor, "layers"]
+    once: Float[Tensor, "layers"]
+    twice: Float[Tensor, "layers"]
+    inputs: Float[Tensor, "layers"]
+
+    def new_decisions(self, inputs: Float[Tensor, "layers"]) -> Float[Tensor, "layers"]:
+        """Return how many new decisions so many fresh training inputs should show.
+
+        Below the size of a fold they grow as they do at its end; above it towards the number that Chao1 expects.
+        """
+        size = self.inputs.clamp(min=1)
+        steepness = self.once / self.new.clamp(min=1e-300)
+        to_come = (self.once.square() / (2 * self.twice.clamp(min=0.1))).clamp(min=1e-300)
+        further = self.new - to_come * torch.expm1(-(inputs - size) * self.once / (size * to_come))
+        return torch.where(inputs > size, further, self.new * (inputs / size) ** steepness)
+
+
+@dataclass(frozen=True, eq=False)
 class Map:
     """Hold the kinds of training data with their counts, and where they expect fresh training inputs.
 
@@ -125,8 +159,7 @@ class Map:
         kinds: keys in order, padded.
         boxes: the same of boxes.
         counts: training inputs by kind, 0 in the padding.
-        bias: b of the definition.
-        expected_off_map: share of a fold's inputs whose box the others do not show.
+        fresh: what folds of the training inputs show against the others.
     """
 
     frame: Frame
@@ -134,8 +167,7 @@ class Map:
     kinds: Int[Tensor, "layers kinds"]
     boxes: Int[Tensor, "layers boxes"]
     counts: Int[Tensor, "layers kinds"]
-    bias: Float[Tensor, "layers"]
-    expected_off_map: Float[Tensor, "layers"]
+    fresh: Fresh
 
     @classmethod
     def learn(cls, training: Projections, cut: Cut) -> Map:
@@ -149,8 +181,7 @@ class Map:
         suite = Suite(columns, training.valid, training.folds, kinds.shape[1], kinds.new_zeros(len(kinds), 0).bool())
         counts = suite.counts()
         box_of = torch.zeros_like(kinds).scatter_(1, columns, box_columns)
-        bias, off_map = _fresh(suite.counts_by_fold(), counts, box_of, boxes.shape[1])
-        return cls(frame, kept, kinds, boxes, counts, bias, off_map)
+        return cls(frame, kept, kinds, boxes, counts, _fresh(suite.counts_by_fold(), counts, box_of, boxes.shape[1]))
 
     def place(self, suite: Projections) -> Suite:
         """Find each input's kind."""
@@ -187,23 +218,34 @@ def kind_weights(counts: Tensor, exponent: float) -> Tensor:
     return torch.where(counts > 0, counts.clamp(min=1).double() ** -exponent, 0.0)
 
 
-def _fresh(by_fold: Tensor, counts: Tensor, box_of: Tensor, boxes: int) -> tuple[Tensor, Tensor]:
-    """Take each fold as a suite against the others: value over expectation, and the share off the map."""
-    ratios, off_map = [], []
+def _fresh(by_fold: Tensor, counts: Tensor, box_of: Tensor, boxes: int) -> Fresh:
+    """Take each fold as a suite against the others."""
+    found: list[Tensor] = []
     for own in by_fold:
         inputs = own.sum(1).double()
         rest = counts - own
         rest_boxes = torch.zeros(len(rest), boxes, dtype=rest.dtype, device=rest.device).scatter_add_(1, box_of, rest)
         on_map = rest_boxes.gather(1, box_of) > 0
-        weights = torch.where(rest > 0, kind_weights(rest, 0.5), on_map.double())
-        value = (weights * (own > 0)).sum(1) / kind_weights(rest, 0.5).sum(1)
-        expected = expected_share(rest, 0.5, inputs)
-        ratios.append(torch.where((inputs > 0) & (expected > 0), value / expected, torch.nan))
-        off_map.append(torch.where(inputs > 0, (own * ~on_map).sum(1) / inputs, torch.nan))
-    bias = torch.stack(ratios).nanmean(0)
+        weights = kind_weights(rest, 0.5)
+        total, expected = weights.sum(1), expected_share(rest, 0.5, inputs)
+        known = (weights * (own > 0)).sum(1) / total
+        new = on_map & (rest == 0) & (own > 0)
+        shown = known + new.sum(1) / total
+        singles, pairs = (((own == times) & new).sum(1).double() for times in (1, 2))
+        off_map = (own * ~on_map).sum(1) / inputs
+        figures = torch.stack(
+            [shown / expected, known / expected, off_map, new.sum(1).double(), singles, pairs, inputs]
+        )
+        found.append(torch.where((inputs > 0) & (expected > 0), figures, torch.nan))
+    bias, known, off_map, *rest_of_it = torch.stack(found).nanmean(0).unbind(0)
     # Fewer training inputs say too little about how a fold of them does.
-    few = counts.sum(1) < LEAST_FOR_FOLDS
-    return torch.where(few | bias.isnan(), 1.0, bias), torch.stack(off_map).nanmean(0).nan_to_num(0.0)
+    few = (counts.sum(1) < LEAST_FOR_FOLDS) | bias.isnan()
+    return Fresh(
+        torch.where(few, 1.0, bias),
+        off_map.nan_to_num(0.0),
+        torch.where(few, 1.0, known),
+        *(part.masked_fill(few, 0.0) for part in rest_of_it),
+    )
 
 
 def _group(keys: Int[Tensor, "layers n"]) -> tuple[Int[Tensor, "layers groups"], Int[Tensor, "layers n"]]:

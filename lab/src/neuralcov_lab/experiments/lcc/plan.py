@@ -65,7 +65,7 @@ EXTENTS = {
 
 
 def plan(scale: Scale) -> list[Job]:
-    """Plan the orders of every subject first, then what is asked of few."""
+    """Plan what takes seconds first, then the orders of every subject, then networks at many stages."""
     extent = EXTENTS[scale.name]
     inputs = scale.training + scale.test
     jobs = [
@@ -76,16 +76,16 @@ def plan(scale: Scale) -> list[Job]:
             orders,
             {"draws": extent.draws} | ({"part": _PARTS[name]} if name in _PARTS else {}),
             inputs + 30 * extent.draws * scale.test,
-            100,
+            104,
         )
         for name in extent.orders
     ]
     for name in extent.honesty:
         jobs += [
-            _job("next", name, foretold, {"splits": extent.splits}, inputs, 101),
-            _job("relative", name, relatives, {"draws": extent.draws}, inputs, 102),
-            _job("errors", name, errors, {"draws": extent.splits}, inputs, 103),
-            _job("fooling", name, fooling, {"draws": extent.fooled}, inputs + 15_000 * extent.fooled, 104),
+            _job("next", name, foretold, {"splits": extent.splits}, inputs, 100),
+            _job("relative", name, relatives, {"draws": extent.draws}, inputs, 101),
+            _job("errors", name, errors, {"draws": extent.splits}, inputs, 102),
+            _job("fooling", name, fooling, {"draws": extent.fooled}, inputs + 15_000 * extent.fooled, 103),
         ]
     for name in extent.stability:
         given = {"seeds": extent.seeds, "checkpoints": extent.checkpoints, "steps": extent.steps}

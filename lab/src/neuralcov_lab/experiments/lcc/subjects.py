@@ -19,7 +19,7 @@ from neuralcov_lab.experiments.lcc.rows import row_makers
 from neuralcov_lab.experiments.lcc.small import train_on_the_spot
 from neuralcov_lab.experiments.lcc.texts import text_makers
 from neuralcov_lab.experiments.measuring import CalibratedCriteria
-from neuralcov_lab.experiments.named_subjects import IMAGES, SUBJECTS, TEXTS, named_subject
+from neuralcov_lab.experiments.named_subjects import IMAGENET, IMAGES, SUBJECTS, TEXTS, named_subject
 from neuralcov_lab.experiments.settings import AnyCriterion
 from neuralcov_lab.experiments.subjects import TEST_ROWS, TRAIN_ROWS, image_subject, some_samples
 
@@ -105,7 +105,8 @@ def proof_plan(context: ExperimentContext, subject: ProofSubject, draws: int) ->
     """Return the pools of a subject and the orders among them."""
     test, batch = subject.test, min(context.scale.batch, subject.most)
     if subject.kind == IMAGES:
-        makers = image_makers(context, subject.model, test, batch)
+        # The network of ImageNet's form asks for the size of images, which tracing cannot follow.
+        makers = image_makers(context, subject.model, test, batch, misled=not subject.name.endswith(IMAGENET))
     elif subject.kind == TEXTS:
         makers = text_makers(context, test, batch)
     else:
