@@ -183,6 +183,13 @@ class Criterion(ABC, Generic[StateT]):
         overwritten; the batch's may not.
         """
 
+    def prepare(self, batch: Activations) -> None:
+        """Compute of a batch, to be shared, what ``observe`` will need and can be had without waiting for the device.
+
+        For criteria whose states grow: this part is recorded with the forward pass where updates are.
+        """
+        return
+
     @abstractmethod
     def merge(self, a: StateT, b: StateT) -> StateT:
         """Return the state of two suites together; it may share tensors with both, which stay valid."""
@@ -248,6 +255,13 @@ class Criterion(ABC, Generic[StateT]):
 
     def rarefied(self, state: StateT, inputs: int) -> Estimate | None:
         """Return the value of so many inputs drawn at random, where kinds are counted. May wait for the device."""
+        return None
+
+    def forecast(self, state: StateT, inputs: int) -> float | None:
+        """Return the value to expect of so many inputs of the same sort, more than there were, where it can be told.
+
+        May wait for the device.
+        """
         return None
 
     def notes(self, state: StateT) -> tuple[str, ...]:

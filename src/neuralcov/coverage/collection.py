@@ -256,6 +256,14 @@ class CriterionCollection:
         return {name: value for name, value in found.items() if value is not None}
 
     @in_turn
+    def forecast(self, inputs: int) -> dict[str, float]:
+        """Return the values to expect of so many inputs of the same sort, for criteria that can tell."""
+        if self.layout is None:
+            return {}
+        found = {c.name: c.forecast(s, inputs) for c, s in zip(self.criteria, self.states, strict=True)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @in_turn
     def by_layer(self) -> tuple[LayerRow, ...]:
         """Return every layer with its value under every criterion."""
         if self.layout is None:
