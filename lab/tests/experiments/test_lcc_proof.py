@@ -132,7 +132,7 @@ def test_variants_differ_in_one_setting_and_in_their_names():
 @pytest.fixture(scope="module")
 def proof(tmp_path_factory, tiny):
     folder = JobFolder(tmp_path_factory.mktemp("lcc"))
-    small = plan.Extent(("digits",), ("digits",), ("mlp-digits",), 2, 3, 1, 2, 2, 64)
+    small = plan.Extent(("digits",), ("digits",), ("digits",), ("mlp-digits",), 2, 3, 1, 2, 2, 64)
     context = ExperimentContext(tiny)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(plan.EXTENTS, "smoke", small)

@@ -22,7 +22,8 @@ class Extent:
 
     Args:
         orders: subjects whose orders are judged.
-        honesty: subjects for ``next``, ``relative`` and errors, and for suites made to fool.
+        honesty: subjects for ``next``, ``relative`` and errors.
+        fooling: image classifiers for suites made to fool.
         stability: networks that are trained several times.
         draws: draws of every suite.
         splits: splits of the test set for ``next``, and pairs of draws for errors.
@@ -34,6 +35,7 @@ class Extent:
 
     orders: tuple[str, ...]
     honesty: tuple[str, ...]
+    fooling: tuple[str, ...]
     stability: tuple[str, ...]
     draws: int
     splits: int
@@ -49,9 +51,10 @@ _NEW = ("convnet-fashion-mnist", "mlp-fashion-mnist", "transformer-newsgroups", 
 # Of subjects that take long, one part of the data of so many.
 _PARTS = {"mobilenet_v2-imagenet": 10}
 EXTENTS = {
-    "smoke": Extent(("digits", "mlp-toy", "lstm"), ("digits",), ("mlp-digits",), 4, 20, 2, 2, 3, 60),
+    "smoke": Extent(("digits", "mlp-toy", "lstm"), ("digits",), ("digits",), ("mlp-digits",), 4, 20, 2, 2, 3, 60),
     "full": Extent(
         (*_LARGE, *_NEW, "convnet-mnist", "mlp-mnist", "digits", "lstm"),
+        (*_LARGE, "convnet-fashion-mnist", "transformer-newsgroups", "mlp-letter"),
         (*_LARGE, "convnet-fashion-mnist", "convnet-mnist"),
         ("convnet-fashion-mnist", "convnet-mnist"),
         10,
@@ -85,8 +88,11 @@ def plan(scale: Scale) -> list[Job]:
             _job("next", name, foretold, {"splits": extent.splits}, inputs, 100),
             _job("relative", name, relatives, {"draws": extent.draws}, inputs, 101),
             _job("errors", name, errors, {"draws": extent.splits}, inputs, 102),
-            _job("fooling", name, fooling, {"draws": extent.fooled}, inputs + 15_000 * extent.fooled, 103),
         ]
+    jobs += [
+        _job("fooling", name, fooling, {"draws": extent.fooled}, inputs + 15_000 * extent.fooled, 103)
+        for name in extent.fooling
+    ]
     for name in extent.stability:
         given = {"seeds": extent.seeds, "checkpoints": extent.checkpoints, "steps": extent.steps}
         jobs.append(_job("stability", name, stability, given, extent.seeds * extent.checkpoints * inputs, 105))
