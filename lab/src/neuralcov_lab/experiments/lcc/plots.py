@@ -45,7 +45,8 @@ def relative_plot(jobs: Sequence[JobResult]) -> Any:
                     axis.plot(sizes, means, style, color=f"C{place}", label=label, linewidth=1.2)
         axis.axhline(1.0, color="black", linewidth=0.8)
         axis.set_xscale("log")
-        axis.set(title=subject, xlabel="inputs of the suite", ylabel="relative", ylim=(0.7, 1.6))
+        axis.set(title=subject, xlabel="inputs of the suite", ylabel="relative")
+        axis.set_ylim(min(0.8, axis.get_ylim()[0]), max(1.4, axis.get_ylim()[1]))
         axis.legend(fontsize=6, title="training inputs", title_fontsize=6, ncols=2)
     return figure
 
