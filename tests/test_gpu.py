@@ -20,7 +20,7 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 FIXED = [nc.NLC(), nc.NLC(rule="all"), nc.LVC(), nc.NC(), nc.KMNC(), nc.NBC(), nc.SNAC(), nc.TKNC(2), nc.NPC()]
-GROWING = [nc.TKNP(2), nc.CC(1), nc.SS(), nc.NLC(classes=3), nc.LSC(1), nc.DSC(0.1), nc.MDSC(1)]
+GROWING = [nc.TKNP(2), nc.LCC(), nc.CC(1), nc.SS(), nc.NLC(classes=3), nc.LSC(1), nc.DSC(0.1), nc.MDSC(1)]
 GROWING += [nc.NPC(mode="activation")]
 
 
@@ -83,6 +83,7 @@ def test_growing_states_seldom_wait_for_the_device(criterion):
 
 EXPECTED = {
     "TKNP": {"observe": 1, "gain": 0},
+    "LCC": {"observe": 1, "gain": 0},
     "CC": {"observe": 1, "gain": 1},
     "SS": {"observe": 1, "gain": 1},
     "NLC": {"observe": 1, "gain": 1},
@@ -137,7 +138,15 @@ def small_network():
     ).cuda()  # fmt: skip
 
 
-RECORDED = [*FIXED[:-1], nc.TKNP(2), nc.CC(1), nc.SS(), nc.DSC(0.1)]
+RECORDED = [
+    *FIXED[:-1],
+    nc.TKNP(2),
+    nc.LCC(),
+    nc.LCC(over="mean", resolution=0.2, directions=3),
+    nc.CC(1),
+    nc.SS(),
+    nc.DSC(0.1),
+]
 
 
 @pytest.mark.parametrize("batches", [[8] * 5, [8, 8, 8, 3, 8, 8, 3, 3, 8]], ids=["equal", "uneven"])

@@ -35,6 +35,9 @@ CRITERIA = [
     nc.LVC(),
     nc.LVC(relative=True),
     nc.LVC(groups=4),
+    nc.LCC(),
+    nc.LCC(over="trimmed"),
+    nc.LCC(resolution=0.2, directions=2, over="mean", seed=4),
 ]
 
 

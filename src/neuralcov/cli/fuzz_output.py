@@ -177,6 +177,8 @@ def _show_coverage(stats: Stats) -> None:
     for name, value in stats.values.items():
         grown = f"coverage {name} {show_value(value)}, grown by {show_value(stats.growth[name])} since the seeds"
         output().print(grown, highlight=False, markup=False)
+    if stats.still_new:
+        output().print(stats.still_new, highlight=False, markup=False)
 
 
 def _show_groups(faults: Sequence[Fault], classes: Sequence[str] | None) -> None:

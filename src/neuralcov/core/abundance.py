@@ -52,6 +52,36 @@ def kinds_to_come(once: float, twice: float) -> Estimate:
     return Estimate(value, variance**0.5)
 
 
+def kinds_of_more(once: float, twice: float, inputs: int, more: int) -> float:
+    """Estimate how many new kinds so many ``more`` inputs of the same sort would show.
+
+    Of f₀ kinds to come, each further input meets a given one with the chance f₁/(n·f₀ + f₁) (Chao et al., 2014). Good
+    for about as many inputs again as there were.
+
+    >>> round(kinds_of_more(once=30, twice=10, inputs=100, more=1), 2), round(kinds_of_more(30, 10, 100, 100_000), 2)
+    (0.3, 39.55)
+    """
+    to_come = kinds_to_come(once, twice).value
+    if not to_come:
+        return 0.0
+    return to_come * (1 - (1 - once / (inputs * to_come + once)) ** more)
+
+
+def share_interval(part: int, whole: int) -> tuple[float, float]:
+    """Return between which shares the true one lies in 95 of 100 cases (Wilson, 1927).
+
+    >>> [round(end, 4) for end in share_interval(25, 1000)]
+    [0.017, 0.0366]
+    """
+    if not whole:
+        return 0.0, 1.0
+    z = 1.959963984540054
+    share, spread = part / whole, z * z / whole
+    middle = (share + spread / 2) / (1 + spread)
+    half = z / (1 + spread) * (share * (1 - share) / whole + spread / (4 * whole)) ** 0.5
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
 def rarefied(counts: Int[Tensor, "kinds"], weights: Float[Tensor, "kinds"] | None, size: int) -> Estimate:
     r"""Return the weight of the kinds that ``size`` of the inputs show on average, and how far draws of them differ.
 

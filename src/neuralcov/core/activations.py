@@ -137,6 +137,16 @@ class Activations:
             self._shared[key] = compute()
         return cast(T, self._shared[key])
 
+    def shared_during(self, work: Callable[[], object]) -> dict[Hashable, Any]:
+        """Do some work with this batch; return what it computed to be shared, for :meth:`take_over`."""
+        before = set(self._shared)
+        work()
+        return {key: found for key, found in self._shared.items() if key not in before}
+
+    def take_over(self, shared: Mapping[Hashable, Any]) -> None:
+        """Share what another object computed for the same batch."""
+        self._shared.update(shared)
+
     @property
     def stacks(self) -> tuple[Stack, ...]:
         """Return layers of one width stacked, in the order of ``layout.groups``."""

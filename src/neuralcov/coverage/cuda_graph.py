@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,20 +25,25 @@ _MOST_SHAPES = 4
 
 @dataclass(frozen=True, eq=False)
 class CapturedUpdate:
-    """Hold one recorded update of one shape: where its input goes, and where the layers' outputs appear."""
+    """Hold one recorded update of one shape: where its input goes, and where the layers' outputs appear.
+
+    ``prepared`` is what growing criteria will need of every batch, which each replay computes anew in the same place.
+    """
 
     graph: torch.cuda.CUDAGraph
     inputs: Tensor
     outputs: Activations
+    prepared: Mapping[Hashable, Any]
 
 
 class GraphedUpdates:
     """Run updates of a coverage as CUDA graphs, recorded at the second batch of a shape.
 
-    A recording holds the forward pass, the reduction to neurons, and the observation by every criterion whose state
-    has a fixed size; the other criteria observe afterwards, in the ordinary way. States with recordings live in fixed
-    tensors (``homes``), which the collection holds as graph-owned: it copies them before anybody keeps them. Recordings
-    live as long as the hooks do, for one block, within which the model's tensors stay where they are.
+    A recording holds the forward pass, the reduction to neurons, the observation by every criterion whose state has a
+    fixed size, and what the other criteria can prepare; these observe afterwards, in the ordinary way. States with
+    recordings live in fixed tensors (``homes``), which the collection holds as graph-owned: it copies them before
+    anybody keeps them. Recordings live as long as the hooks do, for one block, within which the model's tensors stay
+    where they are.
     """
 
     def __init__(self, tap: Tap, collection: CriterionCollection) -> None:
@@ -115,12 +120,18 @@ class GraphedUpdates:
                 for index, home in self._homes.items():
                     # Not donated: a recorded update reads its state from its home and writes it back there as a whole.
                     _write(self._criteria[index].observe(home, outputs), home)
+                prepared = outputs.shared_during(lambda: self._prepare(outputs))
         except RuntimeError as error:
             _free_random_numbers(self.tap.device, random_state)
             raise InputError(
                 f"the model cannot be recorded as a CUDA graph ({str(error).splitlines()[0]}): leave cuda_graph= out"
             ) from error
-        return CapturedUpdate(graph, place, outputs)
+        return CapturedUpdate(graph, place, outputs, prepared)
+
+    def _prepare(self, outputs: Activations) -> None:
+        for index, criterion in enumerate(self._criteria):
+            if index not in self._homes:
+                criterion.prepare(outputs)
 
     def _forward(self, inputs: Tensor) -> Activations:
         assert self.collection.layout is not None
@@ -136,6 +147,7 @@ class GraphedUpdates:
         # Another object than the recorded one, which remembers what was computed for the batch it was made with.
         labels = None if batch.labels is None else batch.labels.to(outputs.device)
         seen = replace(outputs, labels=labels, **batch.names(outputs.size))
+        seen.take_over(recording.prepared)
         collection.check(seen)
         before = collection.holdings
         for index, home in self._homes.items():

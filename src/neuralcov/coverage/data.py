@@ -118,6 +118,21 @@ class CoverageData:
         found = self._measurement.collection.rarefied(inputs)
         return {name: (estimate.value, estimate.error) for name, estimate in found.items()}
 
+    def forecast(self, inputs: int) -> dict[str, float]:
+        """Return the values to expect of so many inputs of the same sort, for criteria that count kinds.
+
+        Good for about as many inputs again as were observed; for LCC beyond, as far as training data reach.
+
+        Args:
+            inputs: how many in all, at least those that were observed.
+        """
+        if not isinstance(inputs, int) or inputs < max(1, self.inputs):
+            raise InputError(
+                f"forecast({inputs!r}): expected a whole number from {max(1, self.inputs)} on, the inputs observed; "
+                "for fewer ask rarefied()"
+            )
+        return self._measurement.collection.forecast(inputs)
+
     def by_layer(self) -> tuple[LayerRow, ...]:
         """Return one row per layer, with ``layer``, ``neurons`` and ``values``."""
         return self._measurement.collection.by_layer()

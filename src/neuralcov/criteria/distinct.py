@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from neuralcov.core.abundance import Estimate, chance_of_new, kinds_to_come, rarefied, shown_times
+from neuralcov.core.abundance import Estimate, chance_of_new, kinds_of_more, kinds_to_come, rarefied, shown_times
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_admitted, no_counts
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of
@@ -81,6 +81,9 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
 
     hashed: ClassVar[bool] = False
     """Whether the first words of keys alone tell kinds apart, as hashes do; then they need not be mixed."""
+
+    prepared: ClassVar[bool] = False
+    """Whether kinds are found without waiting for the device, so that finding them can be recorded."""
 
     marked: ClassVar[bool] = False
     """Whether a number is kept with each kind; then :meth:`marks` gives it."""
@@ -182,6 +185,15 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         return Estimate(float(value), float(scale))
 
     @override
+    def forecast(self, state: DistinctState, inputs: int) -> float | None:
+        counts = self.times_shown(state)
+        if state.columns != 1 or counts is None or not len(counts) or not self._counts_kinds:
+            return None
+        once, twice, shown = shown_times(counts, 1), shown_times(counts, 2), int(counts.sum())
+        kinds = len(counts) + kinds_of_more(once, twice, shown, max(0, inputs - shown))
+        return float(self.reduce(torch.tensor([kinds], dtype=torch.float64)))
+
+    @override
     def init(self, layout: Layout) -> DistinctState:
         columns = self.columns(layout)
         seen = KindSet.empty(columns, layout.device, marked=self.marked, folded=self.folded)
@@ -202,6 +214,12 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
             return state
         dealt = torch.nn.functional.one_hot(batch.folds(FOLD_COUNT), FOLD_COUNT).double()
         return replace(state, by_fold=state.by_fold + (shown.by_input(entries).double().T @ dealt).long())
+
+    @override
+    def prepare(self, batch: Activations) -> None:
+        if self.prepared:
+            # Looked at, so that it is computed now.
+            assert self._shown(batch).valid is not None
 
     @override
     def merge(self, a: DistinctState, b: DistinctState) -> DistinctState:

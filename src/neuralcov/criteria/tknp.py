@@ -45,6 +45,7 @@ class TKNP(DistinctCriterion):
     k: int = 10
 
     hashed = True
+    prepared = True
 
     def __post_init__(self) -> None:
         checks.whole_number(self, "k", at_least=1)

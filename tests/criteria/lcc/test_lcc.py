@@ -13,7 +13,6 @@ import neuralcov as nc
 from neuralcov.core.errors import CalibrationError, HyperParameterError, InputError
 from neuralcov.criteria.kind_set import as_kinds
 from neuralcov.criteria.lcc import lcc as module
-from neuralcov.testing import check_criterion, check_devices
 
 from .oracle import Layer, jackknife, over_layers, without_each_fold
 
@@ -151,21 +150,6 @@ def test_what_lies_off_the_map_is_counted_beside_the_value():
     coverage = measured(nc.LCC(), training, far)
     assert coverage.values()["LCC"] == 0.0
     assert coverage.details()["LCC"]["off_map"] == 1.0
-
-
-@pytest.mark.parametrize("over", ["median", "mean", "trimmed"])
-def test_the_laws_hold(over):
-    check_criterion(nc.LCC(over=over))
-
-
-def test_the_laws_hold_for_coarse_boxes_that_many_inputs_share():
-    check_criterion(nc.LCC(resolution=0.2, directions=2, over="mean", seed=4))
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_devices_agree():
-    check_devices(nc.LCC(), "cuda")
 
 
 @given(seed=st.integers(0, 10**6))
@@ -337,3 +321,14 @@ def test_a_model_without_readable_classes_is_measured_by_boxes():
     told.calibrate([x])
     told.assess([torch.randn(50, 4)])
     assert "new_decisions" in told.details()["LCC(over=mean)"]
+
+
+def test_a_forecast_is_the_value_of_more_inputs_of_the_sort():
+    coverage = measured(nc.LCC(over="mean", resolution=0.25, directions=3), batch(0, 4000), batch(1, 300))
+    name = coverage.criteria[0].name
+    assert coverage.forecast(300)[name] == pytest.approx(coverage.values()[name], rel=1e-9)
+    foretold = coverage.forecast(1200)[name]
+    coverage.update(activations=batch(2, 900))
+    assert coverage.values()[name] == pytest.approx(foretold, rel=0.03)
+    with pytest.raises(InputError, match=r"forecast\(7\): expected a whole number from 1200 on"):
+        coverage.forecast(7)

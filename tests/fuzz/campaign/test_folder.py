@@ -1,6 +1,7 @@
 """What lies in a campaign's folder: figures, faults a person can open, and what is exported from it."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -176,6 +177,20 @@ STATS = Stats(
     admitted=0.25641, queue=1100, faults=17, classes=4, entropy=0.9, since_kept=0.4, since_fault=3.2,
     values={"NLC": 12.5, "LSC(10, by=label)": 7.0}, growth={"NLC": 2.5, "LSC(10, by=label)": 3.0},
 )  # fmt: skip
+
+
+def test_screens_say_how_often_something_is_still_new():
+    some = replace(STATS, latest=1000, latest_kept=25)
+    said = "one in 40 candidates still shows something new (1.70% to 3.66%, of the last 1,000)"
+    assert some.still_new == said
+    assert line_of(some).endswith(f"; {said}")
+    assert (
+        replace(some, latest_kept=0).still_new
+        == "none of the last 1,000 candidates showed anything new (at most 0.38% do)"
+    )
+    # Nothing guides, or nothing was judged.
+    assert replace(some, values={}).still_new is None
+    assert STATS.still_new is None
 
 
 def test_screens(capsys, monkeypatch):

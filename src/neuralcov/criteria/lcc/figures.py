@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.abundance import Estimate, kinds_to_come, rarefied
+from neuralcov.core.counts import VALID
 from neuralcov.core.shapes import Float, Int
 from neuralcov.criteria.distinct import DistinctState
 from neuralcov.criteria.kind_set import FOLD_COUNT, KindSet
@@ -186,6 +187,12 @@ class SuiteKinds:
             found.append((share.value / total, share.error / total))
         value, error = (over_layers(part, self.over) for part in torch.tensor(found, dtype=torch.float64).view(-1, 2).T)
         return Estimate(float(value), float(error))
+
+    def forecast(self, inputs: int) -> float | None:
+        """Return the value that so many inputs would have whose ``relative`` is that of these; ``None`` without one."""
+        grown = self.inputs * (inputs / int(self.state.counts[VALID]))
+        value = self.together(self.relative * self.training.expected(grown))
+        return None if value != value else value
 
     @property
     def _marks(self) -> Int[Tensor, "kinds"]:

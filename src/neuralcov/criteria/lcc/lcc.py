@@ -72,6 +72,7 @@ class LCC(DistinctCriterion):
     """
 
     hashed = True
+    prepared = True
     marked = True
     folded = True
     of_one_suite = frozenset({"relative", "relative_error"})
@@ -154,6 +155,11 @@ class LCC(DistinctCriterion):
     @override
     def rarefied(self, state: DistinctState, inputs: int) -> Estimate | None:
         return None if inputs > int(state.counts[VALID]) else self._suite(state).rarefied(inputs)
+
+    @override
+    def forecast(self, state: DistinctState, inputs: int) -> float | None:
+        """Return the value of more inputs that are as varied, beside training data, as these are."""
+        return self._suite(state).forecast(inputs) if int(state.counts[VALID]) else None
 
     @override
     def notes(self, state: DistinctState) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from neuralcov.core.abundance import share_interval
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.faults.fault import Fault, grouped
 from neuralcov.fuzz.faults.quality import classes_reached, scaled_entropy
@@ -117,6 +118,8 @@ class Stats:
         since_fault: seconds since a fault was found.
         values: coverage, by criterion.
         growth: what it has grown by since the seeds were observed.
+        latest: candidates judged of late, about a thousand.
+        latest_kept: of them, those that were kept, since they showed something new.
     """
 
     seconds: float
@@ -136,6 +139,19 @@ class Stats:
     since_fault: float
     values: Mapping[str, float]
     growth: Mapping[str, float]
+    latest: int = 0
+    latest_kept: int = 0
+
+    @property
+    def still_new(self) -> str | None:
+        """Say how often candidates still show something new; ``None`` where no coverage guides or none was judged."""
+        if not self.values or not self.latest:
+            return None
+        low, high = share_interval(self.latest_kept, self.latest)
+        if not self.latest_kept:
+            return f"none of the last {self.latest:,} candidates showed anything new (at most {high:.2%} do)"
+        often = f"one in {self.latest / self.latest_kept:.3g}"
+        return f"{often} candidates still shows something new ({low:.2%} to {high:.2%}, of the last {self.latest:,})"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -177,4 +193,6 @@ class StatsReader:
             since_fault=round(seconds - counts.last_fault, 3),
             values=dict(values),
             growth={name: value - self.start.get(name, 0.0) for name, value in values.items()},
+            latest=counts.latest[0],
+            latest_kept=counts.latest[1],
         )

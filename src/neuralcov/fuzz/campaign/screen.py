@@ -92,6 +92,7 @@ def line_of(stats: Stats) -> str:
         f"{stats.per_second:,.0f} judged/s, {stats.kept:,} kept ({stats.admitted:.1%} of judged), "
         f"{stats.faults:,} faults in {stats.classes} classes, last {stats.since_fault:.0f} s ago"
         + (f"; {coverage}" if coverage else "")
+        + (f"; {stats.still_new}" if stats.still_new else "")
     )
 
 
@@ -111,6 +112,8 @@ def table_of(stats: Stats) -> Table:
     table.add_row("classes reached, entropy", f"{stats.classes}, {stats.entropy:.3f}")
     for name, value in stats.values.items():
         table.add_row(f"coverage {name}, grown by".replace("[", "\\["), f"{value:.6g}, {stats.growth[name]:.4g}")
+    if stats.still_new:
+        table.add_row("what is new", stats.still_new)
     table.add_row("last kept, last fault", f"{stats.since_kept:.0f} s, {stats.since_fault:.0f} s ago")
     return table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ from neuralcov.fuzz.campaign.log import (
 from neuralcov.fuzz.faults.fault import Fault
 
 _NOBODY = -1
+_LATEST = 1000
 _INHERITED = ("parent", "prediction", "mutation", "setting", "row", "batch_size")
 
 # An entry of the corpus: what the log told of the candidate when it was kept, and:
@@ -162,6 +163,21 @@ class CampaignCounts:
     last_fault: float = 0.0
     seconds: float = 0.0
     reached: Counter[int] = field(default_factory=Counter)
+    # Judged and kept candidates of the latest waves, as many as make the last thousand.
+    _latest: deque[tuple[int, int]] = field(default_factory=deque, repr=False)
+
+    def add_wave(self, judged: int, kept: int) -> None:
+        """Count the candidates of a wave that were judged, and those of them that were kept."""
+        self.judged += judged
+        self.kept += kept
+        self._latest.append((judged, kept))
+        while self.latest[0] - self._latest[0][0] >= _LATEST:
+            self._latest.popleft()
+
+    @property
+    def latest(self) -> tuple[int, int]:
+        """Return how many of about the last thousand judged candidates there are, and how many were kept."""
+        return sum(judged for judged, _ in self._latest), sum(kept for _, kept in self._latest)
 
     @property
     def admitted(self) -> float:
@@ -293,9 +309,8 @@ class CampaignState:
         acceptable = verdict != REJECTED
         finite = record.candidates["fault_types"] & 1 << NOT_FINITE == 0
         counts.acceptable += int(acceptable.sum())
-        counts.judged += int((finite & acceptable & (verdict != NO_RESULT)).sum())
         kept = len(record.kept)
-        counts.kept += kept
+        counts.add_wave(int((finite & acceptable & (verdict != NO_RESULT)).sum()), kept)
         counts.faults += len(found)
         counts.last_kept = record.seconds if kept else counts.last_kept
         counts.last_fault = record.seconds if found else counts.last_fault
