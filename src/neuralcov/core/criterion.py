@@ -1,20 +1,16 @@
 """What a criterion is: frozen hyper-parameters and pure folds over batches.
 
-Write one by subclassing :class:`Criterion`, or :class:`~neuralcov.criteria.bitmap.SlotCriterion` if it ticks
-off slots of neurons; ``docs/adding-a-criterion.md`` walks through an example.
+Write one by subclassing :class:`Criterion` or a base of others; ``docs/adding-a-criterion.md`` has an example.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import sys
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
@@ -24,9 +20,10 @@ from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import format_value
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
-from neuralcov.core.errors import CalibrationError, CoverageWarning, HyperParameterError
+from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
+from neuralcov.core.registry import load_offered, register, stored_class
 from neuralcov.core.shapes import Bool, Float, Int
 
 if TYPE_CHECKING:
@@ -110,7 +107,7 @@ class Criterion(ABC, Generic[StateT]):
         super().__init_subclass__(**kwargs)
         cls.is_base = base
         if not cls.__name__.startswith("_"):
-            _register(cls)
+            register(cls)
 
     @cached_property
     def name(self) -> str:
@@ -245,6 +242,10 @@ class Criterion(ABC, Generic[StateT]):
         middle = batch.size // 2
         return torch.cat([self.exclusions(batch.take(part)) for part in (slice(0, middle), slice(middle, batch.size))])
 
+    def first_shown(self, state: StateT, batch: Activations) -> Int[Tensor, "batch"] | None:
+        """Count the cells or kinds each input is the first to show, after those before it; ``None``: not counted."""
+        return None
+
     def score(self, batch: Activations) -> Float[Tensor, "batch"] | None:
         """Return the surprise of each input, where the criterion has one."""
         return None
@@ -310,26 +311,6 @@ class Criterion(ABC, Generic[StateT]):
         return self.learnt
 
 
-def _register(cls: type[Criterion[Any]]) -> None:
-    """Make a criterion known by its name, which no other may have: files and command lines go by it."""
-    name = cls.__name__.lower()
-    other = Criterion.known.get(name)
-    if other is not None and not _defined_again(cls, other):
-        raise HyperParameterError(
-            f"the class {cls.__module__}.{cls.__qualname__} has the name of the criterion {other.__module__}."
-            f"{other.__qualname__} (upper and lower case count as one): give it another name, or one that begins with _"
-        )
-    Criterion.known[name] = cls
-
-
-def _defined_again(cls: type, other: type) -> bool:
-    """Return whether one definition was run twice: in a reloaded module, a notebook, or a script imported as well."""
-    if cls.__qualname__ != other.__qualname__:
-        return False
-    files = [getattr(sys.modules.get(each.__module__), "__file__", None) for each in (cls, other)]
-    return cls.__module__ == other.__module__ or (files[0] is not None and files[0] == files[1])
-
-
 def criterion_class(name: str) -> type[Criterion[Any]] | None:
     """Return the criterion of that name, in any case; bases that cannot be used themselves do not count.
 
@@ -340,23 +321,6 @@ def criterion_class(name: str) -> type[Criterion[Any]] | None:
         load_offered()
     cls = Criterion.known.get(name.lower())
     return None if cls is None or cls.is_base or inspect.isabstract(cls) else cls
-
-
-@cache
-def load_offered() -> None:
-    """Import what installed packages offer under ``neuralcov.criteria``: criteria, their states and statistics."""
-    for entry in entry_points(group="neuralcov.criteria"):
-        try:
-            entry.load()
-        except Exception as error:
-            said = f"the criterion {entry.value} of an installed package cannot be imported ({error!r})"
-            warnings.warn(said, CoverageWarning, stacklevel=3)
-
-
-def stored_class(cls: type[Criterion[Any]]) -> str:
-    """Return the name of a criterion in files: its class's, of other packages with a prefix, ``acme.Rarity``."""
-    package = cls.__module__.partition(".")[0]
-    return cls.__name__ if package == __name__.partition(".")[0] else f"{package}.{cls.__name__}"
 
 
 def criterion_stored_as(name: str) -> type[Criterion[Any]] | None:
