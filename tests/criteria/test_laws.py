@@ -3,8 +3,7 @@
 import pytest
 
 import neuralcov as nc
-from neuralcov.core.criterion import Criterion
-from neuralcov.core.lookup import criterion_class
+from neuralcov.core.criterion import Criterion, criterion_class
 from neuralcov.testing import check_criterion
 
 CRITERIA = [

@@ -6,6 +6,7 @@ Write one by subclassing :class:`Criterion` or a base of others; ``docs/adding-a
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclus
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
-from neuralcov.core.registry import register
+from neuralcov.core.registry import load_offered, register, stored_class
 from neuralcov.core.shapes import Bool, Float, Int
 
 if TYPE_CHECKING:
@@ -312,6 +313,24 @@ class Criterion(ABC, Generic[StateT]):
                 "with calibration= a saved one, or give --calibrate on the command line"
             )
         return self.learnt
+
+
+def criterion_class(name: str) -> type[Criterion[Any]] | None:
+    """Return the criterion of that name, in any case; bases that cannot be used themselves do not count.
+
+    A name that nobody has imported may be that of an installed package, which offers its criteria under the entry point
+    group ``neuralcov.criteria``.
+    """
+    if name.lower() not in Criterion.known:
+        load_offered()
+    cls = Criterion.known.get(name.lower())
+    return None if cls is None or cls.is_base or inspect.isabstract(cls) else cls
+
+
+def criterion_stored_as(name: str) -> type[Criterion[Any]] | None:
+    """Return the criterion that files call so, if it is imported or an installed package offers it."""
+    cls = criterion_class(name.rpartition(".")[2])
+    return cls if cls is not None and stored_class(cls) == name else None
 
 
 @cache
