@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from neuralcov.core.errors import CoverageWarning
-from neuralcov.report import layer_tables, missing_table, slice_tables, value_table
+from neuralcov.report import layer_tables, missing_table, sanity_lines, slice_tables, value_table
 from neuralcov.results import Results
 
 
@@ -43,6 +43,9 @@ def print_result(result: Results, *, by_layer: bool = False, findings: bool = Fa
     for sentence in (*result.notes, *(result.findings if findings else ())):
         note(sentence)
     console = output()
+    if result.sanity is not None:
+        for line in sanity_lines(result.sanity):
+            console.print(Text(line, "bold red" if line.startswith("ALARM") else ""), highlight=False)
     console.print(value_table(result))
     for sentence in dict.fromkeys(sentence for sliced in result.slices for sentence in sliced.notes):
         note(sentence)

@@ -254,6 +254,10 @@ class Criterion(ABC, Generic[StateT]):
         """Return the surprise of each input, where the criterion has one."""
         return None
 
+    def likeness(self, batch: Activations) -> Int[Tensor, "batch"] | None:
+        """Return a random word for each input, the same for inputs that are alike in every layer; ``None``: no idea."""
+        return None
+
     def details(self, state: StateT) -> Mapping[str, float]:
         """Return figures to show beside the value, such as its standard error. May wait for the device."""
         return {}

@@ -17,6 +17,7 @@ from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.coverage.arrays import as_activations, in_layout_order
 from neuralcov.coverage.cuda_graph import GraphedUpdates
 from neuralcov.coverage.measurement import Measurement
+from neuralcov.coverage.suite_counts import with_decisions
 from neuralcov.tap import Batch, Tap, unpack_batch
 from neuralcov.tap.inputs import (
     Lengths,
@@ -189,14 +190,16 @@ class BatchReader:
         self, tap: Tap, batch: Batch, lengths: Any = None, *, predictions: bool = False, readable: bool = False
     ) -> tuple[Activations, Any]:
         needs = self._collection.needs
+        asked = predictions or readable or "predictions" in needs or self._collection.wants_predictions
         activations, output = tap.run(
             batch,
             lengths=lengths,
             predictions=predictions or "predictions" in needs,
-            readable=readable or self._collection.wants_predictions,
+            # Layers spread over ranks would have to be put together first.
+            readable=asked or not tap.spread,
             relevance="relevance" in needs,
         )
-        return self._in_layout_order(activations), output
+        return with_decisions(self._in_layout_order(activations), asked=asked), output
 
     def _labels(self, labels: Any) -> Tensor | None:
         """Read labels as criteria use them; refuse what cannot be used only where a criterion needs it."""

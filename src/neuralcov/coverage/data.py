@@ -18,6 +18,7 @@ from neuralcov.coverage.merging import Snapshot
 from neuralcov.coverage.store import AnyPath
 from neuralcov.report import summary
 from neuralcov.results import InputTable, Results, SliceTable
+from neuralcov.results.sanity import Sanity, judge_sanity
 
 
 class CoverageData:
@@ -160,6 +161,10 @@ class CoverageData:
             raise InputError("there is no table of inputs: call assess(..., per_input=True), and read it right after")
         return table
 
+    def sanity(self) -> Sanity:
+        """Return what to look at first: accuracy, classes, inputs unlike training, duplicates, and alarms."""
+        return judge_sanity(self._measurement.facts(), self.details())
+
     def uncovered(self) -> dict[str, dict[str, tuple[int, ...]]]:
         """Return, by criterion and layer, the numbers of the neurons of which nothing is covered.
 
@@ -206,6 +211,7 @@ class CoverageData:
             weights=weights,
             notes=tuple(notes),
             unmeasured=self.unmeasured(),
+            sanity=self.sanity() if before is None else None,
             missing=self.uncovered() if missing else {},
             slices=self.by_slice(),
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from neuralcov.results.results import Results
+from neuralcov.results.sanity import Sanity
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,7 +70,7 @@ def figures_in_words(figures: Mapping[str, float]) -> str:
     """
     rest = dict(figures)
     said = []
-    for name in _ERRORS:
+    for name in (*_ERRORS, "off_map_worst", "off_map_worst_expected"):
         rest.pop(name, None)
     if "relative" in rest:
         error = f" (± {rest.pop('relative_error'):.2f})" if "relative_error" in rest else ""
@@ -94,6 +95,29 @@ def value_with_error(value: float, figures: Mapping[str, float]) -> str:
     """
     error = next((figures[name] for name in _ERRORS if name in figures), None)
     return show_value(value) if error is None else f"{show_value(value)} ± {show_value(error)}"
+
+
+def sanity_lines(sanity: Sanity) -> list[str]:
+    """Say whether a measurement is sane, a line for each figure that is known and for each alarm."""
+    lines = [f"inputs            {sanity.inputs:,}"]
+    if sanity.accuracy is not None:
+        of = "" if sanity.judged == sanity.inputs else f" of {sanity.judged:,} with labels"
+        known = sanity.accuracy_in_training
+        beside = "" if known is None else f" (training data {show_share(known)})"
+        lines.append(f"right answers     {show_share(sanity.accuracy)}{of}{beside}")
+    if sanity.classes is not None:
+        known = sanity.classes_in_training
+        seen = f"{sanity.classes:,}" if known is None else f"{known - len(sanity.never_seen):,} of {known:,}"
+        never = f", never seen: {as_ranges(sanity.never_seen, 8)}" if sanity.never_seen else ""
+        lines.append(f"classes           {seen}{' by decision' if sanity.by == 'decision' else ''}{never}")
+    if sanity.unlike is not None:
+        known = sanity.unlike_expected
+        beside = "" if known is None else f" ({show_share(known)} expected)"
+        lines.append(f"unlike training   {show_share(sanity.unlike)}{beside}")
+    if sanity.duplicates is not None:
+        near = "" if sanity.near_duplicates is None else f", near duplicates {sanity.near_duplicates:,}"
+        lines.append(f"duplicates        {sanity.duplicates:,}{near}")
+    return lines + [f"ALARM {alarm.name}: {alarm.sentence}" for alarm in sanity.alarms]
 
 
 def summary(title: str, values: Mapping[str, float], details: Mapping[str, Mapping[str, float]]) -> str:
