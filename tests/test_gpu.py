@@ -326,6 +326,47 @@ def test_recorded_updates_carry_the_keys_of_their_own_inputs():
     assert coverage.has_runs_of(plain)
 
 
+def test_excluded_inputs_are_named_without_waiting_for_the_device():
+    model = small_network()
+    inputs = torch.randn(12, 8, 3, 12, 12, device="cuda")
+    inputs[7, 2] = torch.nan
+    inputs[9, 5] = torch.inf
+    ids = [[f"{batch}-{row}" for row in range(8)] for batch in range(12)]
+    for graph in (False, True):
+        coverage = nc.Coverage(model, [nc.NC(0.4), nc.NLC(), nc.TKNP(3)], cuda_graph=graph)
+        coverage.assess([nc.Batch(*each) for each in named(inputs, ids)], progress=False)
+        assert [finding.ids for finding in coverage.findings()] == [("7-2", "9-5")] * 3
+    fixed = nc.Coverage(model, [nc.NC(0.4), nc.NLC()])
+    with fixed.tap():
+        fixed.update(inputs[0])
+        assert waits(lambda: fixed.update(nc.Batch(inputs[7], ids=ids[7], metadata={"weather": ids[7]}))) == 0
+    assert fixed.findings()[0].ids == ("7-2",)
+
+
+def named(inputs, ids):
+    """The arguments of batches with ids."""
+    return [(part, None, None, None, names) for part, names in zip(inputs, ids, strict=True)]
+
+
+def test_slices_and_tables_are_those_of_a_cpu():
+    model = small_network()
+    inputs = torch.randn(5, 20, 3, 12, 12)
+    weather = [["rain", "sun", "fog", "sun"] * 5] * 5
+    found = []
+    for device in ("cuda", "cpu"):
+        coverage = nc.Coverage(model.to(device), [nc.NC(0.4), nc.TKNP(3), nc.NLC(rule="all")])
+        loader = [nc.Batch(part, metadata={"weather": names}) for part, names in zip(inputs, weather, strict=True)]
+        coverage.assess(loader, slices=["weather", "class"], per_input=True, progress=False)
+        found.append(coverage)
+    ours, theirs = found
+    assert list(ours.per_input()) == list(theirs.per_input())
+    for mine, other in zip(ours.by_slice(), theirs.by_slice(), strict=True):
+        for row, expected in zip(mine.rows, other.rows, strict=True):
+            assert (row.slice, row.inputs) == (expected.slice, expected.inputs)
+            assert row.alone == pytest.approx(expected.alone, rel=1e-3)
+            assert row.lost == pytest.approx(expected.lost, rel=1e-2, abs=1e-4)
+
+
 def beside_extremes(groups):
     """Training data, a suite with inputs of all lengths and as many candidates, of two layers."""
     generator = torch.Generator().manual_seed(3)

@@ -6,6 +6,7 @@ from neuralcov.core.errors import CoverageWarning, NeuralcovError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import CC, DSC, KMNC, LCC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP
 from neuralcov.fuzz import Fuzzer, FuzzSettings
+from neuralcov.tap import Batch
 
 __version__ = "0.1.0"
 
@@ -26,6 +27,7 @@ __all__ = [
     "TKNC",
     "TKNP",
     "Activations",
+    "Batch",
     "Coverage",
     "CoverageWarning",
     "Criterion",

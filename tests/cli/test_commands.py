@@ -236,6 +236,41 @@ def test_numbers_of_any_type_are_read(run, tmp_path, dtype):
     assert "9 inputs" in out.replace("\n", "")
 
 
+def test_names_in_a_file_stand_beside_results(run, tmp_path):
+    test = demo.digits("test")
+    images, count = test.pixels().numpy().copy(), len(test)
+    images[5] = np.nan
+    weather = np.array(["rain", "sun", "sun"])[np.arange(count) % 3]
+    ids = np.array([f"{number}.png" for number in range(count)])
+    np.savez(tmp_path / "x.npz", x=images, y=test.labels.numpy(), id=ids, weather=weather, camera=np.arange(count) % 2)
+    code, out, err = run(
+        "measure", "demo:digits", "--data", f"npz:{tmp_path / 'x.npz'}",
+        "-c", "nc:0.5", "-c", "tknc", "-c", "tknp", "-c", "cc", "--slices", "weather,class",
+        "--per-input", tmp_path / "t.csv", "--json", tmp_path / "a.json", "--save", tmp_path / "a.ncov",
+    )  # fmt: skip
+    assert code == 0, err
+    assert "1 inputs with NaN or infinite outputs were left out (inputs 5.png)" in err
+    assert err.count("CC(10): what a slice adds to the others is not told") == 1
+    assert "by weather: alone, and lost without it" in out
+    lines = (tmp_path / "t.csv").read_text().splitlines()
+    columns = "id,weather,camera,label,prediction,excluded,NC(0.5).first,TKNC(10).first,TKNP(10).first"
+    assert lines[0] == columns
+    assert lines[6].startswith(f"5.png,sun,1,{test.labels[5]},")
+    assert "NaN or infinite outputs,0,0,0" in lines[6]
+    assert len(lines) == count + 1
+    by_weather, by_class = json.loads((tmp_path / "a.json").read_text())["slices"]
+    assert [row["inputs"] for row in by_weather["rows"]] == [199, 398]
+    assert len(by_class["rows"]) == 10
+    assert nc.Coverage.load(tmp_path / "a.ncov").results().to_json()["slices"] == [by_weather, by_class]
+    again = ["measure", "demo:digits", "--data", "demo:digits", "-c", "nc"]
+    code, _, err = run(*again, "--per-input", tmp_path / "t.xlsx")
+    assert code == 2
+    assert ".csv or .jsonl" in err
+    code, _, err = run(*again, "--slices", "weather")
+    assert code == 2
+    assert "slices by 'weather': the batches have no such column, but class" in err
+
+
 def test_outputs_that_cannot_be_written_and_factories_that_fail(run, tmp_path, monkeypatch):
     (tmp_path / "afile").write_text("")
     (tmp_path / "mine2.py").write_text("def make(width):\n    raise ValueError('no width will do')\n")

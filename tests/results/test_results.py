@@ -1,9 +1,12 @@
 import json
+from dataclasses import replace
 
+import pytest
 import torch
 
 import neuralcov as nc
-from neuralcov.report import layer_table, value_table
+from neuralcov.report import layer_table, slice_tables, value_table
+from neuralcov.results import SliceRow, SliceTable
 
 
 def result(**more):
@@ -27,6 +30,24 @@ def test_numbers_json_does_not_know_become_null():
     _, found = result()
     odd = {**found.__dict__, "values": {"NLC": float("nan"), "NC(0.5)": float("inf")}}
     assert type(found)(**odd).to_json()["values"] == {"NLC": None, "NC(0.5)": None}
+
+
+def test_slices_are_shown_three_criteria_at_a_time_and_counts_without_decimals():
+    names = ("A", "B", "C", "D")
+    rows = [SliceRow(text, 3, dict.fromkeys(names, float(number)), dict.fromkeys(names, 1.0)) for number, text in
+            enumerate("xyz")]  # fmt: skip
+    _, found = result()
+    values = dict.fromkeys(names, 0.5)
+    sliced = replace(found, values=values, slices=(SliceTable("weather", tuple(rows)),))
+    first, second = slice_tables(sliced)
+    assert [column.header for column in first.columns] == ["weather", "inputs", "A", "lost", "B", "lost", "C", "lost"]
+    assert [column.header for column in second.columns] == ["weather", "inputs", "D", "lost"]
+    assert list(second.columns[3].cells) == ["1", "1", "1"]
+    shorter, _ = slice_tables(sliced, most=2)
+    assert (shorter.row_count, shorter.title) == (2, "by weather, the largest 2 of 3: alone, and lost without it")
+    assert sliced.slices[0]["y"].alone["A"] == 1.0
+    with pytest.raises(KeyError, match="no slice 'w' by weather: there are x, y, z"):
+        sliced.slices[0]["w"]
 
 
 def test_tables():

@@ -27,6 +27,10 @@ def test_classes_are_the_subfolders(tmp_path):
     assert samples.labels.tolist() == [0, 0, 1]
     assert (samples.inputs[2].permute(1, 2, 0).numpy() == first).all()
     assert samples.inputs.shape == (3, 3, 5, 4)
+    assert samples.ids == ("cat/deep/a.png", "cat/grey.png", "dog/b.png")
+    first, rest = samples.loader(2)
+    assert (first.ids, rest.ids) == (samples.ids[:2], samples.ids[2:])
+    assert samples.take(samples.labels == 1).ids == ("dog/b.png",)
 
 
 def test_wrong_folders(tmp_path):

@@ -13,11 +13,12 @@ from neuralcov.cli.console import note, output
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.report import layer_table, value_table
+from neuralcov.report import layer_table, slice_tables, value_table
+from neuralcov.results.input_table import writer_for
 from neuralcov.sources.data import load_data, parse_channels
 from neuralcov.sources.models import load_model, weights_of
 from neuralcov.sources.names import criterion_from_text
-from neuralcov.sources.npz import assess, calibrate_on, parse_padding
+from neuralcov.sources.npz import parse_padding
 
 
 def measure(
@@ -41,12 +42,23 @@ def measure(
     save: Annotated[Path | None, typer.Option(help="Write the coverage state (.ncov).")] = None,
     save_calibration: Annotated[Path | None, typer.Option(help="Write what calibration learnt (.ncal).")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
+    slices: Annotated[
+        str | None,
+        typer.Option(help="Columns of metadata, or class, joined by commas: what each of their values covers."),
+    ] = None,
+    metadata: Annotated[
+        str | None, typer.Option(help="Where data are mappings: their keys with metadata, joined by commas.")
+    ] = None,
+    per_input: Annotated[Path | None, typer.Option(help="Write a table of the inputs (.csv or .jsonl).")] = None,
     by_layer: Annotated[bool, typer.Option(help="Show every layer as well.")] = False,
     cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Record updates as CUDA graphs.")] = False,
 ) -> None:
     """Measure the coverage of a suite."""
     if save_calibration is not None and calibrate is None:
         raise InputError("--save-calibration needs something to save: give --calibrate as well")
+    if per_input is not None:
+        writer_for(per_input)
+    columns = _split(slices)
     net = load_model(model, weights, device)
     origin, told = weights_of(model, net, weights)
     read = partial(
@@ -60,7 +72,9 @@ def measure(
     chosen = _criteria(criteria)
     scaling = {"mean": parse_channels(mean), "std": parse_channels(std)}
     preprocessing = scaling if any(scaling.values()) else None
-    coverage = Coverage(net, chosen, layers=layers, cuda_graph=cuda_graph, preprocessing=preprocessing)
+    coverage = Coverage(
+        net, chosen, layers=layers, cuda_graph=cuda_graph, preprocessing=preprocessing, metadata=_split(metadata)
+    )
     notes = [told]
     if calibrate is not None:
         saved = Path(calibrate)
@@ -69,18 +83,18 @@ def measure(
         else:
             training = read(calibrate, split="train")
             notes.append(training.note)
-            calibrate_on(coverage, training.loader)
+            coverage.calibrate(training.loader)
         if save_calibration is not None:
             coverage.save_calibration(save_calibration)
     before, earlier = None, 0
     if init is not None:
         first = read(init, split="train")
         notes.append(first.note)
-        assess(coverage, first.loader)
+        coverage.assess(first.loader)
         before, earlier = coverage.values(), coverage.inputs
     suite = read(data)
     notes.append(suite.note)
-    assess(coverage, suite.loader)
+    coverage.assess(suite.loader, slices=columns, per_input=per_input is not None)
     said = list(dict.fromkeys(sentence for sentence in notes if sentence is not None))
     result = coverage.results(
         model=model,
@@ -95,12 +109,22 @@ def measure(
         coverage.save(save)
     if json is not None:
         result.write(json)
+    if per_input is not None:
+        coverage.per_input().write(per_input)
     for sentence in said:
         note(sentence)
     console = output()
     console.print(value_table(result))
+    for sentence in dict.fromkeys(sentence for sliced in result.slices for sentence in sliced.notes):
+        note(sentence)
+    for table in slice_tables(result):
+        console.print(table)
     if by_layer:
         console.print(layer_table(result))
+
+
+def _split(text: str | None) -> list[str]:
+    return [] if text is None else [part.strip() for part in text.split(",") if part.strip()]
 
 
 def _criteria(texts: list[str] | None) -> list[Criterion[Any]]:

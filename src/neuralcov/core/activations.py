@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.digests import content_keys, folds
+from neuralcov.core.input_names import Column, join, join_columns, pick, pick_columns
 from neuralcov.core.layout import Layout, group_by_width
 from neuralcov.core.shapes import Bool, Float, Int
 
@@ -96,6 +97,8 @@ class Activations:
         present: name → ``(batch,)``, only for layers that some inputs lack (padded time steps).
         keys: ``(batch, 2)`` content keys of the inputs, where the inputs are known; see :attr:`content_keys`.
         valid: ``(batch,)``, which inputs may take part; others count as not finite. ``None`` if all may.
+        ids: one name per input, text or number, where names are known. They only name, and tell no inputs apart.
+        metadata: column → one value per input, such as ``{"weather": ("rain", "sun")}``.
 
     >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
     >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
@@ -109,6 +112,8 @@ class Activations:
     present: Mapping[str, Bool[Tensor, "_"]] = field(default_factory=dict)
     keys: Int[Tensor, "_ 2"] | None = None
     valid: Bool[Tensor, "_"] | None = None
+    ids: Column | None = None
+    metadata: Mapping[str, Column] = field(default_factory=dict)
     _shared: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -207,25 +212,29 @@ class Activations:
             present=rows_of([{name: b.present.get(name, everywhere(b, name)) for name in partial} for b in batches]),
             keys=rows([batch.keys for batch in batches]),
             valid=None if all(b.valid is None for b in batches) else torch.cat([_valid_rows(b) for b in batches]),
+            ids=None if any(b.ids is None for b in batches) else join(b.ids or () for b in batches),
+            metadata=join_columns([(batch.size, batch.metadata) for batch in batches]),
         )
 
     def take(self, rows: slice | Tensor) -> Activations:
         """Return the same activations for some of the inputs, by slice, mask or index."""
 
-        def pick(tensor: Tensor) -> Tensor:
+        def rows_of(tensor: Tensor) -> Tensor:
             return tensor[rows if isinstance(rows, slice) else rows.to(tensor.device)]
 
         def pick_all(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-            return {name: pick(tensor) for name, tensor in tensors.items()}
+            return {name: rows_of(tensor) for name, tensor in tensors.items()}
 
         part = Activations(
             layers=pick_all(self.layers),
-            labels=None if self.labels is None else pick(self.labels),
-            predictions=None if self.predictions is None else pick(self.predictions),
+            labels=None if self.labels is None else rows_of(self.labels),
+            predictions=None if self.predictions is None else rows_of(self.predictions),
             relevance=None if self.relevance is None else pick_all(self.relevance),
             present=pick_all(self.present),
-            keys=None if self.keys is None else pick(self.keys),
-            valid=None if self.valid is None else pick(self.valid),
+            keys=None if self.keys is None else rows_of(self.keys),
+            valid=None if self.valid is None else rows_of(self.valid),
+            ids=None if self.ids is None else pick(self.ids, rows),
+            metadata=pick_columns(self.metadata, rows),
         )
         if "stacked" in self._shared and isinstance(rows, slice):
             part._shared["stacked"] = (tuple(s.take(rows) for s in self.stacks), self.finite[rows])

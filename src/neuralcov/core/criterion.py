@@ -1,14 +1,12 @@
 """What a criterion is: frozen hyper-parameters and pure folds over batches.
 
-Write one by subclassing :class:`Criterion`, or :class:`~neuralcov.criteria.bitmap.SlotCriterion` if it ticks
-off slots of neurons; ``docs/adding-a-criterion.md`` walks through an example.
+Write one by subclassing :class:`Criterion` or a base of others; ``docs/adding-a-criterion.md`` has an example.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -24,9 +22,10 @@ from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import format_value
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
-from neuralcov.core.errors import CalibrationError, CoverageWarning, HyperParameterError
+from neuralcov.core.errors import CalibrationError, CoverageWarning
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
+from neuralcov.core.registry import register
 from neuralcov.core.shapes import Bool, Float, Int
 
 if TYPE_CHECKING:
@@ -110,7 +109,7 @@ class Criterion(ABC, Generic[StateT]):
         super().__init_subclass__(**kwargs)
         cls.is_base = base
         if not cls.__name__.startswith("_"):
-            _register(cls)
+            register(cls)
 
     @cached_property
     def name(self) -> str:
@@ -245,6 +244,10 @@ class Criterion(ABC, Generic[StateT]):
         middle = batch.size // 2
         return torch.cat([self.exclusions(batch.take(part)) for part in (slice(0, middle), slice(middle, batch.size))])
 
+    def first_shown(self, state: StateT, batch: Activations) -> Int[Tensor, "batch"] | None:
+        """Count the cells or kinds each input is the first to show, after those before it; ``None``: not counted."""
+        return None
+
     def score(self, batch: Activations) -> Float[Tensor, "batch"] | None:
         """Return the surprise of each input, where the criterion has one."""
         return None
@@ -308,26 +311,6 @@ class Criterion(ABC, Generic[StateT]):
                 "with calibration= a saved one, or give --calibrate on the command line"
             )
         return self.learnt
-
-
-def _register(cls: type[Criterion[Any]]) -> None:
-    """Make a criterion known by its name, which no other may have: files and command lines go by it."""
-    name = cls.__name__.lower()
-    other = Criterion.known.get(name)
-    if other is not None and not _defined_again(cls, other):
-        raise HyperParameterError(
-            f"the class {cls.__module__}.{cls.__qualname__} has the name of the criterion {other.__module__}."
-            f"{other.__qualname__} (upper and lower case count as one): give it another name, or one that begins with _"
-        )
-    Criterion.known[name] = cls
-
-
-def _defined_again(cls: type, other: type) -> bool:
-    """Return whether one definition was run twice: in a reloaded module, a notebook, or a script imported as well."""
-    if cls.__qualname__ != other.__qualname__:
-        return False
-    files = [getattr(sys.modules.get(each.__module__), "__file__", None) for each in (cls, other)]
-    return cls.__module__ == other.__module__ or (files[0] is not None and files[0] == files[1])
 
 
 def criterion_class(name: str) -> type[Criterion[Any]] | None:

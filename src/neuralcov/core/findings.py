@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from neuralcov.core.input_names import Plain
+
+# So many inputs are named.
+_SHOWN = 3
 # Above this share a person should know.
 NOTEWORTHY = 0.05
 
@@ -20,14 +24,29 @@ class LayerRow:
 
 @dataclass(frozen=True)
 class Finding:
-    """Tell something about a measurement that a person should know."""
+    """Tell something about a measurement that a person should know.
+
+    Args:
+        criterion: whose finding it is.
+        sentence: what to know.
+        inputs: how many inputs it is about.
+        ids: names of the first of these, where they are known.
+    """
 
     criterion: str
     sentence: str
     inputs: int | None = None
+    ids: tuple[Plain, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.criterion}: {self.sentence}"
+        return f"{self.criterion}: {self.sentence}{self._named}"
+
+    @property
+    def _named(self) -> str:
+        if not self.ids:
+            return ""
+        more = ", …" if self.inputs is not None and self.inputs > len(self.ids[:_SHOWN]) else ""
+        return f" (inputs {', '.join(map(str, self.ids[:_SHOWN]))}{more})"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from _thread import RLock
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -76,10 +76,11 @@ def with_ordinary_tensors(batch: Activations) -> Activations:
 def _tensors(part: Any) -> Iterable[Tensor]:
     if isinstance(part, Tensor):
         return (part,)
-    return () if part is None else part.values()
+    # Names of inputs are no tensors.
+    return (value for value in part.values() if isinstance(value, Tensor)) if isinstance(part, Mapping) else ()
 
 
 def _copied(part: Any) -> Any:
     if isinstance(part, Tensor):
         return part.clone() if part.is_inference() else part
-    return part if part is None else {name: _copied(tensor) for name, tensor in part.items()}
+    return {name: _copied(value) for name, value in part.items()} if isinstance(part, Mapping) else part

@@ -13,6 +13,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.errors import InputError
 from neuralcov.core.guards import with_ordinary_tensors
+from neuralcov.core.input_names import checked_columns, checked_ids
 from neuralcov.core.layout import Layout
 
 
@@ -44,6 +45,8 @@ def as_activations(
         batch,
         labels=batch.labels if labels is None else _as_classes("labels", labels, batch),
         predictions=batch.predictions if predictions is None else _as_classes("predictions", predictions, batch),
+        ids=checked_ids(batch.ids, batch.size),
+        metadata=checked_columns(batch.metadata, batch.size),
     )
     return with_ordinary_tensors(batch)
 

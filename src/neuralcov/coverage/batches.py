@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any, TypeVar
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar
 
 from torch import Tensor
 
@@ -30,26 +31,51 @@ from neuralcov.tap.signatures import form_of
 T = TypeVar("T")
 
 
+class Watcher(Protocol):
+    """Look at every batch of a run just before the criteria observe it."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Return keys of mappings that hold metadata, besides those that a coverage knows."""
+
+    @property
+    def wants_classes(self) -> bool:
+        """Return whether to read off the classes that the model predicts, where there are some."""
+
+    def watch(self, batch: Activations) -> None:
+        """Look at a batch."""
+
+
 class BatchReader:
     """Turn what a user gives into activations of the layers that a coverage measures.
 
     Args:
         measurement: what the batches are for; its first batch shows the layers.
         unpack: from what a loader yields to inputs and labels, where the usual reading does not fit.
+        metadata: keys of mappings that hold metadata.
         cuda_graph: whether to record updates as CUDA graphs.
     """
 
-    def __init__(self, measurement: Measurement, unpack: Unpack | None = None, *, cuda_graph: bool = False) -> None:
+    def __init__(
+        self,
+        measurement: Measurement,
+        unpack: Unpack | None = None,
+        *,
+        metadata: Sequence[str] = (),
+        cuda_graph: bool = False,
+    ) -> None:
+        if isinstance(metadata, str) or not all(isinstance(column, str) for column in metadata):
+            raise InputError(f"metadata={metadata!r}: expected keys of what the loader yields, such as ('weather',)")
         self._measurement = measurement
         self._collection = measurement.collection
-        self._unpack = unpack
+        self._unpack, self._metadata = unpack, tuple(metadata)
         tap = measurement.tap
         self._graphs = GraphedUpdates(tap, measurement.collection) if cuda_graph and tap is not None else None
         self._depth = 0
 
     def fork(self, measurement: Measurement) -> BatchReader:
         """Return one that reads for another measurement in the same way."""
-        return BatchReader(measurement, self._unpack, cuda_graph=self._graphs is not None)
+        return BatchReader(measurement, self._unpack, metadata=self._metadata, cuda_graph=self._graphs is not None)
 
     def tap(self, hint: str = ": pass activations=") -> Tap:
         """Return what runs the model; refuse where there is none, with a hint what to do instead."""
@@ -119,21 +145,29 @@ class BatchReader:
         tap = self.tap()
         if predictions is not None:
             raise InputError("predictions= goes with activations=; with inputs the model predicts")
-        return self._run(tap, Batch(inputs, self._labels(labels)), lengths)[0]
+        return self._run(tap, self._batch(inputs, labels), lengths)[0]
 
     def run(self, inputs: Any, labels: Any, lengths: Any, *, predictions: bool) -> tuple[Activations, Any]:
         """Run the model once; return the activations and the model's output."""
-        return self._run(self.tap(hint=""), Batch(inputs, self._labels(labels)), lengths, predictions=predictions)
+        return self._run(self.tap(hint=""), self._batch(inputs, labels), lengths, predictions=predictions)
+
+    def _batch(self, inputs: Any, labels: Any) -> Batch:
+        """Put a batch together, unless the inputs are one already."""
+        if not isinstance(inputs, Batch):
+            return Batch(inputs, self._labels(labels))
+        if labels is not None and inputs.labels is not None:
+            raise InputError("labels are given twice, in the batch and beside it: give them once")
+        return replace(inputs, labels=self._labels(inputs.labels if labels is None else labels))
 
     def _run(
-        self, tap: Tap, batch: Batch, lengths: Any = None, *, predictions: bool = False
+        self, tap: Tap, batch: Batch, lengths: Any = None, *, predictions: bool = False, readable: bool = False
     ) -> tuple[Activations, Any]:
         needs = self._collection.needs
         activations, output = tap.run(
             batch,
             lengths=lengths,
             predictions=predictions or "predictions" in needs,
-            readable=self._collection.wants_predictions,
+            readable=readable or self._collection.wants_predictions,
             relevance="relevance" in needs,
         )
         return self._in_layout_order(activations), output
@@ -153,7 +187,7 @@ class BatchReader:
         """Observe one batch, whatever it was given as."""
         if self._graphs is not None and activations is None and predictions is None and lengths is None:
             with self.first():
-                self._observe_inputs(Batch(inputs, self._labels(labels)))
+                self._observe_inputs(self._batch(inputs, labels))
         else:
             self.feed(self._collection.observe, inputs, labels, activations, predictions, lengths)
 
@@ -167,13 +201,26 @@ class BatchReader:
         self.watch()
         self._collection.observe(found)
 
-    def assess(self, data: Any, lengths: Lengths | None, progress: bool | None) -> None:
-        """Observe every batch of a loader as one run."""
+    def _observe_watched(self, batch: Batch, watcher: Watcher) -> None:
+        """Observe a batch that somebody else looks at first."""
+        found, _ = self._run(self.tap(), batch, readable=watcher.wants_classes)
+        self.watch()
+        self._collection.check(found)
+        with self._collection.turn:
+            watcher.watch(found)
+            self._collection.observe(found)
+
+    def assess(self, data: Any, lengths: Lengths | None, progress: bool | None, watcher: Watcher | None = None) -> None:
+        """Observe every batch of a loader as one run, which somebody may watch."""
         observed = False
         self._measurement.seen.end_run()
+        columns = () if watcher is None else watcher.columns
         with self.first(), self.open():
-            for batch in self.inputs(data, lengths, "assessing", progress):
-                self._observe_inputs(batch)
+            for batch in self.inputs(data, lengths, "assessing", progress, columns):
+                if watcher is None:
+                    self._observe_inputs(batch)
+                else:
+                    self._observe_watched(batch, watcher)
                 observed = True
         self._measurement.seen.end_run()
         if not observed:
@@ -189,8 +236,10 @@ class BatchReader:
         lengths: Lengths | None,
         title: str,
         progress: bool | None,
+        *,
+        readable: bool = False,
     ) -> Iterator[Activations]:
-        """Read every batch of a loader, or of bare activations."""
+        """Read every batch of a loader, or of bare activations; with classes that the model chose, if ``readable``."""
         if (data is None) == (activations is None):
             raise InputError("give either data or activations=, one of the two")
         if isinstance(activations, (Mapping, Activations)):
@@ -200,16 +249,25 @@ class BatchReader:
                 yield self._read(None, None, item, None, None)
         else:
             for batch in self.inputs(data, lengths, title, progress):
-                yield self._run(self.tap(), batch)[0]
+                yield self._run(self.tap(), batch, readable=readable)[0]
 
-    def inputs(self, data: Any, lengths: Lengths | None, title: str, progress: bool | None) -> Iterator[Batch]:
-        """Take every batch of a loader apart."""
+    def inputs(
+        self, data: Any, lengths: Lengths | None, title: str, progress: bool | None, columns: Sequence[str] = ()
+    ) -> Iterator[Batch]:
+        """Take every batch of a loader apart; ``columns`` are further keys that hold metadata."""
         if isinstance(data, (Tensor, Mapping)) or not isinstance(data, Iterable):
             raise InputError(f"data of type {type(data).__name__}: expected a loader that yields batches")
         model, warned = self.tap().model, self._measurement.warned
         form, two_inputs = form_of(model), requires_two_inputs(model)
         for item in tracked(data, title, progress):
-            batch = unpack_batch(item, self._unpack, two_inputs=two_inputs, read_labels=self._labels)
+            batch = unpack_batch(
+                item,
+                self._unpack,
+                two_inputs=two_inputs,
+                read_labels=self._labels,
+                form=form,
+                metadata=(*self._metadata, *columns),
+            )
             unused = unused_part(item, batch, form) if self._unpack is None else None
             if unused is not None and "unused" not in warned:
                 warned.add("unused")

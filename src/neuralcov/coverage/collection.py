@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -152,10 +153,21 @@ class CriterionCollection:
         """Return whether the content keys of inputs are kept."""
         return self.seen is not None and self.seen.keeps_keys
 
-    def note(self, batch: Activations, taken: Tensor | None = None) -> None:
-        """Keep in mind which inputs were observed, all of a batch or those ``taken`` of it."""
+    def note(
+        self,
+        batch: Activations,
+        taken: Tensor | None = None,
+        *,
+        finite: Tensor | None = None,
+        keys: Tensor | None = None,
+    ) -> None:
+        """Keep in mind which inputs were observed, all of a batch or those ``taken`` of it, and which were excluded.
+
+        A batch in memory that will be overwritten goes with copies of what is kept: which are finite, and their keys.
+        """
         if self.seen is not None:
-            self.seen.add(batch, taken)
+            self.seen.excluded.note(self.criteria, batch, self.seen.offered, finite)
+            self.seen.add(batch if keys is None else replace(batch, keys=keys), taken)
 
     @in_turn
     def observe_one_by_one(self, batch: Activations) -> None:
@@ -289,12 +301,17 @@ class CriterionCollection:
                 )
             if counts[NOT_FINITE]:
                 said = f"{counts[NOT_FINITE]} inputs with NaN or infinite outputs were left out"
-                found.append(Finding(criterion.name, said, counts[NOT_FINITE]))
+                found.append(self._finding(criterion, said, counts, NOT_FINITE))
             if counts[NOT_PLACEABLE]:
                 said = f"{counts[NOT_PLACEABLE]} inputs were left out: {criterion.exclusion_reason}"
-                found.append(Finding(criterion.name, said, counts[NOT_PLACEABLE]))
+                found.append(self._finding(criterion, said, counts, NOT_PLACEABLE))
             found.extend(Finding(criterion.name, remark) for remark in criterion.notes(state))
         return tuple(found)
+
+    def _finding(self, criterion: AnyCriterion, said: str, counts: Sequence[int], reason: int) -> Finding:
+        """Tell of excluded inputs, by their names where these are known."""
+        names = () if self.seen is None else self.seen.excluded.of(criterion.name, reason)
+        return Finding(criterion.name, said, counts[reason], names)
 
     def merge(self, other: CriterionCollection) -> None:
         """Take in what another collection has seen."""

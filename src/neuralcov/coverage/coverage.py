@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from typing_extensions import override
 
 from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.arguments import usable_device
 from neuralcov.core.errors import InputError
 from neuralcov.core.layout import Layout
-from neuralcov.coverage import calibrating, saving
+from neuralcov.coverage import assessing, calibrating, saving
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.data import CoverageData
+from neuralcov.coverage.judging import JudgingCoverage
 from neuralcov.coverage.measurement import Measurement
-from neuralcov.coverage.proposal import Proposal
 from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.store import AnyPath
 from neuralcov.tap import Batch, LayerChoice, Tap
@@ -28,7 +27,7 @@ from neuralcov.tap.inputs import Lengths, Unpack
 from neuralcov.tap.rows import Rows
 
 
-class Coverage(CoverageData):
+class Coverage(JudgingCoverage):
     """Measure the test coverage of a model.
 
     Args:
@@ -40,7 +39,9 @@ class Coverage(CoverageData):
         device: where inputs go; by default where the model is.
         mode: ``"eval"``, or ``"keep"`` to leave dropout and the like as they are.
         unpack: from what a loader yields to ``(inputs, labels)``, or to ``(inputs, labels, batch)`` where tensors
-            disagree: batch is the number of inputs, or the name of the tensor with one row per input.
+            disagree: batch is the number of inputs, or the name of the tensor with one row per input; or to a
+            :class:`Batch`, which may also hold ids and metadata of the inputs.
+        metadata: where a loader yields mappings, the keys that hold metadata and no inputs.
         rows: from a layer's name and its output to the input that each row of axis 0 belongs to, -1 for none, for
             layers whose rows do not follow the batch (experts); ``None`` leaves a layer to what :meth:`probe` finds.
         steps: time steps of recurrent layers; by default those of the first batch.
@@ -74,6 +75,7 @@ class Coverage(CoverageData):
         device: torch.device | str | None = None,
         mode: str = "eval",
         unpack: Unpack | None = None,
+        metadata: Sequence[str] = (),
         rows: Rows | None = None,
         steps: int | None = None,
         cuda_graph: bool = False,
@@ -86,7 +88,7 @@ class Coverage(CoverageData):
             model, layers, predict=predict, batch_axis=batch_axis, device=device, mode=mode, steps=steps, rows=rows
         )
         super().__init__(Measurement(collection, tap, preprocessing))
-        self._reader = BatchReader(self._measurement, unpack, cuda_graph=cuda_graph)
+        self._reader = BatchReader(self._measurement, unpack, metadata=metadata, cuda_graph=cuda_graph)
 
     @classmethod
     def of_layers(
@@ -178,7 +180,15 @@ class Coverage(CoverageData):
         if learnt_from_data:
             self._measurement.warn(of_outputs=True)
 
-    def assess(self, data: Iterable[Any], *, lengths: Lengths | None = None, progress: bool | None = None) -> None:
+    def assess(
+        self,
+        data: Iterable[Any],
+        *,
+        lengths: Lengths | None = None,
+        progress: bool | None = None,
+        slices: Sequence[str] = (),
+        per_input: bool = False,
+    ) -> None:
         """Update with every batch of a loader; one forward pass feeds all criteria.
 
         Args:
@@ -186,8 +196,19 @@ class Coverage(CoverageData):
             lengths: where inputs are padded, from what the loader yields to one length per input, or the key under
                 which its mappings hold the lengths.
             progress: show a bar; by default only in a terminal.
+            slices: columns of metadata, or ``"class"`` (the label where known, else the prediction): what the inputs
+                of each value cover alone and what all would lose without them, for :meth:`by_slice`.
+            per_input: whether to note what every input shows first, for :meth:`per_input`.
         """
-        self._reader.assess(data, lengths, progress)
+        assessing.assess(
+            self._measurement,
+            self._reader,
+            data,
+            lengths=lengths,
+            progress=progress,
+            slices=slices,
+            per_input=per_input,
+        )
         self._measurement.warn(of_outputs=True)
 
     def update(
@@ -202,80 +223,13 @@ class Coverage(CoverageData):
         """Observe one batch.
 
         Args:
-            inputs: a tensor, a tuple of inputs or a mapping of keyword inputs.
+            inputs: a tensor, a tuple of inputs, a mapping of keyword inputs, or a :class:`Batch` of any of these.
             labels: one class per input, where known; targets of any other form are not used.
             activations: in place of inputs, ``{layer: (batch, neurons)}``.
             predictions: with activations, one predicted class per input.
             lengths: time steps of each input, where shorter ones are padded.
         """
         self._reader.observe(inputs, labels, activations, predictions, lengths)
-
-    def gain(
-        self,
-        inputs: Any = None,
-        labels: Any = None,
-        *,
-        activations: Mapping[str, Any] | Activations | None = None,
-        predictions: Any = None,
-        lengths: Any = None,
-    ) -> dict[str, Tensor]:
-        """Return, by criterion, how far each input alone would move the value. Nothing changes."""
-        return self._reader.feed(self._measurement.collection.gain, inputs, labels, activations, predictions, lengths)
-
-    def scores(
-        self,
-        inputs: Any = None,
-        labels: Any = None,
-        *,
-        activations: Mapping[str, Any] | Activations | None = None,
-        predictions: Any = None,
-        lengths: Any = None,
-    ) -> dict[str, Tensor]:
-        """Return, by criterion, the surprise of each input, for the criteria that have one."""
-        return self._reader.feed(self._measurement.collection.scores, inputs, labels, activations, predictions, lengths)
-
-    def propose(
-        self,
-        inputs: Any = None,
-        labels: Any = None,
-        *,
-        activations: Mapping[str, Any] | Activations | None = None,
-        predictions: Any = None,
-        lengths: Any = None,
-    ) -> Proposal:
-        """Return the gain of each input, with the chance to commit some of them without running the model again."""
-        propose = partial(Proposal.of, self._measurement.collection)
-        return self._reader.feed(propose, inputs, labels, activations, predictions, lengths)
-
-    def admit(
-        self,
-        inputs: Any = None,
-        labels: Any = None,
-        *,
-        activations: Mapping[str, Any] | Activations | None = None,
-        predictions: Any = None,
-        lengths: Any = None,
-        min_gain: float = 0.0,
-    ) -> Tensor:
-        """Observe inputs in order, each only if some criterion gains more than ``min_gain`` on the state it meets.
-
-        Inputs that a criterion excludes are counted, and admitted only if another one gains by them. If nothing is
-        admitted, nothing but these counts changes, and proposals made before stay good.
-
-        Args:
-            inputs: as for :meth:`update`, like the rest.
-            labels: see there.
-            activations: see there.
-            predictions: see there.
-            lengths: see there.
-            min_gain: what the gain must exceed; below 0, inputs that do not raise the value, or lower it, are
-                admitted as well.
-
-        Returns:
-            Which inputs were admitted, ``(batch,)``.
-        """
-        admit = partial(self._measurement.collection.admit, min_gain=min_gain)
-        return self._reader.feed(admit, inputs, labels, activations, predictions, lengths)
 
     def run(
         self, inputs: Any, labels: Any = None, *, lengths: Any = None, predictions: bool = True

@@ -145,7 +145,8 @@ class GraphedUpdates:
     def _replay(self, recording: CapturedUpdate, batch: Batch) -> None:
         collection, outputs = self.collection, recording.outputs
         # Another object than the recorded one, which remembers what was computed for the batch it was made with.
-        seen = replace(outputs, labels=None if batch.labels is None else batch.labels.to(outputs.device))
+        labels = None if batch.labels is None else batch.labels.to(outputs.device)
+        seen = replace(outputs, labels=labels, **batch.names(outputs.size))
         seen.take_over(recording.prepared)
         collection.check(seen)
         before = collection.holdings
@@ -164,8 +165,9 @@ class GraphedUpdates:
             for index, (criterion, holding) in enumerate(zip(self._criteria, before, strict=True))
         )
         collection.advance(after)
-        # Copied: the next replay writes its own keys to the same place.
-        collection.note(seen if seen.keys is None else replace(seen, keys=seen.keys.clone()))
+        # Copied: the next replay writes its own to the same place.
+        finite = outputs.finite.clone() if self._homes else None
+        collection.note(seen, finite=finite, keys=None if seen.keys is None else seen.keys.clone())
 
 
 def _free_random_numbers(device: torch.device, state: Tensor) -> None:

@@ -16,7 +16,7 @@ from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
 from neuralcov.coverage.store import AnyPath
-from neuralcov.results import Results
+from neuralcov.results import InputTable, Results, SliceTable
 
 
 class CoverageData:
@@ -137,6 +137,20 @@ class CoverageData:
         """Return one row per layer, with ``layer``, ``neurons`` and ``values``."""
         return self._measurement.collection.by_layer()
 
+    def by_slice(self) -> tuple[SliceTable, ...]:
+        """Return what slices cover, a table for each column of the last ``assess(..., slices=...)``.
+
+        There is none once anything else was observed, merged or restored.
+        """
+        return self._measurement.last_assessed.slices
+
+    def per_input(self) -> InputTable:
+        """Return the table of the last ``assess(..., per_input=True)``, if nothing else was observed since."""
+        table = self._measurement.last_assessed.table
+        if table is None:
+            raise InputError("there is no table of inputs: call assess(..., per_input=True), and read it right after")
+        return table
+
     def findings(self) -> tuple[Finding, ...]:
         """List what was left out of the measurement, and what to bear in mind when reading it."""
         return self._measurement.findings()
@@ -174,6 +188,7 @@ class CoverageData:
             weights=weights,
             notes=tuple(notes),
             unmeasured=self.unmeasured(),
+            slices=self.by_slice(),
         )
 
     def unmeasured(self) -> Unmeasured | None:

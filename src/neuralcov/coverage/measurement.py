@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from neuralcov.core.layout import Layout
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.provenance import Origin, Provenance
 from neuralcov.coverage.seen import SeenInputs
+from neuralcov.results import InputTable, SliceTable
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
 from neuralcov.tap import Tap
@@ -66,6 +68,15 @@ class Learnt:
         return (self._old_identity or self.calibration.old_identity)(criterion.learns)
 
 
+@dataclass(frozen=True, eq=False)
+class Assessed:
+    """Hold what the last ``assess`` told beside values, and the version of the states that it told it of."""
+
+    version: int = 0
+    slices: tuple[SliceTable, ...] = ()
+    table: InputTable | None = None
+
+
 class Measurement:
     """Hold all that one coverage is made of.
 
@@ -84,6 +95,8 @@ class Measurement:
         """The order of every layer's rows that a file told, where there is no model."""
         self.warned: set[str] = set()
         """The warnings that were given already."""
+        self.assessed = Assessed()
+        """What the last ``assess`` told; see :attr:`last_assessed`."""
         self._unmeasured: tuple[Layout | None, Unmeasured] | None = None
 
     def fork(self) -> Measurement:
@@ -93,6 +106,7 @@ class Measurement:
         twin.tap = None if self.tap is None else self.tap.fork()
         twin.provenance = self.provenance.copy()
         twin.warned = set(self.warned)
+        twin.assessed = replace(self.last_assessed, version=twin.collection.version)
         return twin
 
     def clear(self) -> None:
@@ -101,6 +115,11 @@ class Measurement:
         self.collection.definitions = self.collection.own_definitions()
         self.collection.seen = self.seen.emptied()
         self.provenance.states = Origin()
+
+    @property
+    def last_assessed(self) -> Assessed:
+        """Return what the last ``assess`` told; nothing once anything else was observed, merged or restored."""
+        return self.assessed if self.assessed.version == self.collection.version else Assessed()
 
     @property
     def seen(self) -> SeenInputs:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
-from neuralcov.core.errors import InputError
+from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.core.layout import Layout
 from neuralcov.coverage.belonging import (
     require_other_inputs,
@@ -96,6 +97,7 @@ def merge(ours: Measurement, other: Measurement, overlap: str) -> None:
         require_same_preprocessing(ours.provenance.preprocessing, preprocessing)
     require_same_rows(ours.rows, other.rows, "the other coverage")
     require_other_inputs(ours, other.seen, overlap)
+    sliced = bool(ours.last_assessed.slices or other.last_assessed.slices)
     collection.merge(theirs)
     ours.seen.merge(other.seen)
     if first:
@@ -103,3 +105,6 @@ def merge(ours: Measurement, other: Measurement, overlap: str) -> None:
         weights = None if ours.provenance.model is None else Weights(ours.provenance.model)
         ours.provenance.states = Origin(model=model, weights=weights, known=model is not None)
     ours.provenance.merged(other.provenance)
+    if sliced:
+        # States of slices are not kept, so that theirs cannot be merged.
+        warnings.warn("slices: merging drops what slices cover; assess again for all", CoverageWarning, stacklevel=3)

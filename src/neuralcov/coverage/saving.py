@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import io
+import json
+import warnings
 from collections.abc import Sequence
 
 import torch
 
 from neuralcov.core.activations import statistics_device
-from neuralcov.core.errors import MismatchError, StateFileError
+from neuralcov.core.errors import CoverageWarning, MismatchError, StateFileError
 from neuralcov.coverage.belonging import require_same_criteria
 from neuralcov.coverage.collection import AnyCriterion
-from neuralcov.coverage.measurement import Learnt, Measurement
+from neuralcov.coverage.measurement import Assessed, Learnt, Measurement
 from neuralcov.coverage.ownership import Shared
 from neuralcov.coverage.provenance import model_id, require_same_preprocessing, short
 from neuralcov.coverage.seen import KeyRule
 from neuralcov.coverage.store import AnyPath, StoredCoverage, load_coverage, save_coverage, write_coverage
+from neuralcov.results import SliceTable
+
+# Bytes of results in a header.
+_MOST_RESULTS = 1_000_000
 
 
 def save(ours: Measurement, path: AnyPath, *, end_run: bool) -> None:
@@ -59,7 +65,21 @@ def _content(ours: Measurement) -> StoredCoverage:
         seen=ours.seen,
         provenance=ours.describe(),
         rows=ours.rows,
+        slices=_fitting(ours.last_assessed.slices),
     )
+
+
+def _fitting(slices: tuple[SliceTable, ...]) -> tuple[SliceTable, ...]:
+    """Return the tables of slices that a header has room for, and warn of those it has not."""
+    kept, left = [], _MOST_RESULTS
+    for table in slices:
+        left -= len(json.dumps(table.to_json()))
+        if left >= 0:
+            kept.append(table)
+    if len(kept) < len(slices):
+        said = f"slices: tables of more than {_MOST_RESULTS:,} bytes are not saved; write them as JSON"
+        warnings.warn(said, CoverageWarning, stacklevel=4)
+    return tuple(kept)
 
 
 def read(
@@ -122,4 +142,5 @@ def _take_states(ours: Measurement, content: StoredCoverage, name: str) -> None:
     collection.adopt(tuple(Shared(state) for state in content.states))
     collection.definitions = dict(content.definitions)
     collection.seen = content.seen or ours.seen.unknown(collection.inputs)
+    ours.assessed = Assessed(collection.version, content.slices)
     ours.provenance.loaded(content.provenance, content.id)

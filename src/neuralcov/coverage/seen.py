@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations, activation_keys
 from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Bool, Int
+from neuralcov.coverage.excluded import ExcludedInputs
 
 SKETCH_SIZE = 4096
 # Keys stay on the device until so many have come together, and activations without keys up to so many bytes.
@@ -112,6 +113,10 @@ class SeenInputs:
         """By what rule the keys here were made: those of a file by another than those to come, perhaps."""
         self.shared = 0
         """How many inputs were in two suites that were merged, about."""
+        self.excluded = ExcludedInputs()
+        """The names of the first inputs that criteria excluded."""
+        self.offered = 0
+        """How many inputs the run under way was given, those that were not taken included."""
         self._runs: tuple[Run, ...] = ()
         self._sketch = np.empty(0, dtype=np.uint64)
         self._pending: list[_Pending] = []
@@ -124,6 +129,7 @@ class SeenInputs:
         twin = type(self)(self.rule)
         twin.__dict__.update(self.__dict__)
         twin._pending = list(self._pending)
+        twin.excluded = self.excluded.copy()
         return twin
 
     def emptied(self) -> Self:
@@ -137,6 +143,7 @@ class SeenInputs:
         self._current = replace(self._current, first=now if first is None else first, last=now)
         keys, widths = _raw_keys(batch) if self.keeps_keys else (None, ())
         self._pending.append(_Pending(batch.size, keys, widths, taken))
+        self.offered += batch.size
         self._rows += batch.size
         self._bytes += keys.nbytes if widths and keys is not None else 0
         if self._rows >= _ROWS_AT_ONCE or self._bytes >= _BYTES_AT_ONCE:
@@ -164,14 +171,14 @@ class SeenInputs:
     def end_run(self) -> None:
         """End the run under way: what comes now is another."""
         self._runs = self.runs
-        self._current, self._sums = Run(None, 0), (0, 0)
+        self._current, self._sums, self.offered = Run(None, 0), (0, 0), 0
 
     def reopen_run(self) -> None:
         """Go on with the last run, as if it had not ended."""
         self.end_run()
         last = self._runs[-1] if self._runs else None
         if last is not None and (last.id is not None) == self.keeps_keys:
-            self._runs, self._current = self._runs[:-1], replace(last, id=None)
+            self._runs, self._current, self.offered = self._runs[:-1], replace(last, id=None), last.inputs
             self._sums = (0, 0) if last.id is None else (int(last.id[:16], 16), int(last.id[16:], 16))
 
     def restore(self, runs: Sequence[Run], sketch: np.ndarray, *, shared: int, mark: str) -> None:
@@ -219,10 +226,16 @@ class SeenInputs:
         if self.mark == other.mark:
             self._sketch = _smallest(self._sketch, other._sketch)
         self._runs += other._runs
+        self.excluded.merge(other.excluded)
         self.shared += other.shared + shared
 
     def _now(self) -> Run:
         return replace(self._current, id="{:016x}{:016x}".format(*self._sums) if self.keeps_keys else None)
+
+    def names_to_json(self) -> dict[str, Any]:
+        """Return the names of excluded inputs as files keep them: none where keys are not to show which inputs."""
+        excluded = self.excluded.to_json() if self.rule.kind == "plain" else {}
+        return {"excluded": excluded} if excluded else {}
 
     @property
     def keeps_keys(self) -> bool:

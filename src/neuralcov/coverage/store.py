@@ -26,8 +26,10 @@ from neuralcov.core.old_names import from_schema_1, with_declared_names
 from neuralcov.core.records import Record, flatten, stored_name, unflatten
 from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
+from neuralcov.coverage.excluded import ExcludedInputs
 from neuralcov.coverage.provenance import from_utc, to_utc
 from neuralcov.coverage.seen import SKETCH_SIZE, KeyRule, Run, SeenInputs
+from neuralcov.results import SliceTable
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
 
@@ -58,6 +60,7 @@ class StoredCoverage:
         provenance: the model, preprocessing and the like, as plain data.
         id: of the file, once there is one.
         rows: which rows of each layer's output belong to which input, ``None`` where that was never found out.
+        slices: what slices cover.
     """
 
     layout: Layout
@@ -70,6 +73,7 @@ class StoredCoverage:
     provenance: Mapping[str, Any]
     id: str | None = None
     rows: Mapping[str, Any] | None = None
+    slices: tuple[SliceTable, ...] = ()
 
     @property
     def chosen(self) -> list[str]:
@@ -126,10 +130,13 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
             ],
             "shared": seen.shared,
             "sketch": {"tensor": "inputs.sketch"},
+            **seen.names_to_json(),
         },
         "provenance": content.provenance,
         "rows": content.rows,
     }
+    if content.slices:
+        header["results"] = {"slices": [table.to_json() for table in content.slices]}
     return header, tensors
 
 
@@ -157,6 +164,7 @@ def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule |
             provenance=dict(header["provenance"]),
             id=file.id,
             rows=header.get("rows"),
+            slices=tuple(SliceTable.from_json(table) for table in header.get("results", {}).get("slices", ())),
         )
 
 
@@ -320,6 +328,7 @@ def _seen(inputs: Mapping[str, Any], file: Container, rule: KeyRule | None) -> S
         raise file.error(f"{name} holds {stored.dtype} of shape {stored.shape}, expected at most {SKETCH_SIZE} words")
     sketch = file.read(name).numpy().view(np.uint64)
     seen.restore(runs, sketch, shared=int(inputs["shared"]), mark=str(inputs["keys"]))
+    seen.excluded = ExcludedInputs.from_json(inputs.get("excluded", {}))
     return seen
 
 

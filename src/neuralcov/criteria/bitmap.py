@@ -153,6 +153,18 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         return admitted[:-1], _with(state, counts, covered)
 
     @override
+    def first_shown(self, state: AnyBitmap, batch: Activations) -> Int[Tensor, "batch"]:
+        """Count the cells that each input is the first to hit."""
+        numbers = torch.arange(batch.size, device=batch.device)
+        covered, shown = [ticks.clone() for ticks in _parts(state)], torch.zeros_like(numbers)
+        for index, rows, hits in self._hits(state, batch):
+            first = hits.first(covered[index], numbers[rows], batch.size).view(-1)
+            hits.cover(covered[index])
+            # The last entry is that of cells which nothing hits.
+            shown += torch.bincount(first, minlength=batch.size + 1)[:-1]
+        return shown
+
+    @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
         return not_finite(batch)
 

@@ -263,6 +263,12 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         return admitted, self._with(replace(state, counts=counts), batch, admitted)
 
     @override
+    def first_shown(self, state: DistinctState, batch: Activations) -> Int[Tensor, "batch"]:
+        """Count the kinds that each input is the first to show, in all columns."""
+        shown = self._shown(batch)
+        return shown.by_input(state.seen.firsts(shown.entries.keys, shown.of_inputs(shown.valid))).sum(1)
+
+    @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
         shown = self._shown(batch)
         return torch.where(shown.valid, VALID, torch.where(shown.finite, NOT_PLACEABLE, NOT_FINITE))

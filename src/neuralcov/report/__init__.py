@@ -1,5 +1,5 @@
 """What is written from results."""
 
-from neuralcov.report.text import layer_table, value_table
+from neuralcov.report.text import layer_table, slice_tables, value_table
 
-__all__ = ["layer_table", "value_table"]
+__all__ = ["layer_table", "slice_tables", "value_table"]

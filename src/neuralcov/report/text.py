@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from neuralcov.results.results import Results
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+_CRITERIA_SIDE_BY_SIDE = 3
 
 
 def show_value(value: float | None) -> str:
@@ -51,6 +54,45 @@ def value_table(result: Results) -> Table:
             row.append(show_value(increase[name]))
         table.add_row(*row, beside)
     return table
+
+
+def slice_tables(result: Results, most: int = 40) -> Iterator[Table]:
+    """Yield tables of slices: what each covers alone, and what all inputs would lose without it.
+
+    A table has three criteria at most, so that its numbers fit a terminal.
+
+    Args:
+        result: what was measured.
+        most: rows of one table, the largest slices first where there are more.
+    """
+    from rich.table import Table
+
+    for sliced in result.slices:
+        names = [name for name in result.values if any(row.alone.get(name) is not None for row in sliced.rows)]
+        rows = sliced.rows
+        if len(rows) > most:
+            rows = tuple(sorted(rows, key=lambda row: -row.inputs)[:most])
+        for start in range(0, len(names), _CRITERIA_SIDE_BY_SIDE):
+            shown = names[start : start + _CRITERIA_SIDE_BY_SIDE]
+            more = f", the largest {most} of {len(sliced.rows)}" if rows is not sliced.rows else ""
+            table = Table(title=f"by {sliced.column}{more}: alone, and lost without it", title_justify="left")
+            table.add_column(sliced.column, overflow="fold")
+            table.add_column("inputs", justify="right")
+            for name in shown:
+                table.add_column(name, justify="right", overflow="fold")
+                table.add_column("lost", justify="right")
+            show = {name: _formatter([row.alone.get(name) for row in sliced.rows]) for name in shown}
+            for row in rows:
+                figures = (show[name](column.get(name)) for name in shown for column in (row.alone, row.lost))
+                table.add_row(row.slice, str(row.inputs), *figures)
+            yield table
+
+
+def _formatter(values: Sequence[float | None]) -> Callable[[float | None], str]:
+    """Return what formats a column of values: numbers of kinds, the whole of which is above 1, have no decimals."""
+    known = [value for value in values if value is not None]
+    counts = all(value == int(value) for value in known) and any(value > 1 for value in known)
+    return (lambda value: "–" if value is None else f"{value:.0f}") if counts else show_value
 
 
 def layer_table(result: Results) -> Table:

@@ -10,6 +10,7 @@ from typing import Any
 
 from neuralcov.core.files import write_json
 from neuralcov.core.findings import LayerRow, Unmeasured
+from neuralcov.results.slices import SliceTable
 
 SCHEMA = 1
 
@@ -21,6 +22,7 @@ class Results:
     ``before`` are the values the suite was added to, where it was measured on top of another one. ``weights`` says
     where the model's come from: ``given``, ``random`` or ``as built``; ``notes`` are what the command told beside.
     ``unmeasured`` is the share of the model's parameters that belong to no measured layer, where there is a model.
+    ``slices`` has a table for each column by which the suite was sliced.
     """
 
     model: str
@@ -35,6 +37,7 @@ class Results:
     weights: str | None = None
     notes: tuple[str, ...] = ()
     unmeasured: Unmeasured | None = None
+    slices: tuple[SliceTable, ...] = ()
 
     @property
     def increase(self) -> dict[str, float] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,9 @@ from neuralcov.fuzz.mutations.style import IMAGE_SUFFIXES
 from neuralcov.sources.names import Source, imported, offered, split_call
 from neuralcov.sources.npz import read_npz
 from neuralcov.sources.samples import Batches, NamedBatches, Samples
-from neuralcov.tap import unpack_batch
+from neuralcov.tap import Batch, unpack_batch
+from neuralcov.tap.names import split_names
+from neuralcov.tap.signatures import Form
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -61,7 +63,7 @@ def load_data(
         raise InputError(f"{len(mean)} means and {len(std)} deviations: expected one of each per channel")
     if not isinstance(found.loader, Batches) or offered(text.partition(":")[0]) is not None:
         raise InputError(f"data {text!r}: --mean and --std are for images in folders, or as bytes in an .npz file")
-    return NamedData(found.name, replace(found.loader.samples, mean=mean, std=std).batches(batch_size))
+    return NamedData(found.name, replace(found.loader.samples, mean=mean, std=std).loader(batch_size))
 
 
 def _load(text: str, batch_size: int, split: str, padding: int | None) -> NamedData:
@@ -73,14 +75,13 @@ def _load(text: str, batch_size: int, split: str, padding: int | None) -> NamedD
         samples = _from_source(found, text, split)
         # Padded sequences go with their lengths, so that steps which are padding are left out.
         padded = samples.lengths is not None
-        loader = samples.named_batches(batch_size) if padded else samples.batches(batch_size)
+        loader = samples.named_batches(batch_size) if padded else samples.loader(batch_size)
         return NamedData(samples.name, loader)
     if source == "npz":
         suite = read_npz(Path(rest), batch_size, padding)
         return NamedData(text, suite.loader, suite.note)
     if source == "folder":
-        samples = image_folder(Path(rest))
-        return NamedData(text, samples.batches(batch_size))
+        return NamedData(text, image_folder(Path(rest)).loader(batch_size))
     if source == "hf":
         return NamedData(text, _from_hub_folder(rest, batch_size))
     return NamedData(text, _made(text, source, rest))
@@ -157,7 +158,13 @@ def _from_hub_folder(path: str, batch_size: int) -> Iterable[Any]:
         found = datasets.load_from_disk(path).with_format("torch")
     except Exception as error:
         raise InputError(f"data 'hf:{path}' cannot be read: {_said(error)}") from error
-    return OwnLoader(f"hf:{path}", found.iter(batch_size=batch_size))
+    return OwnLoader(f"hf:{path}", map(_with_names, found.iter(batch_size=batch_size)))
+
+
+def _with_names(batch: Mapping[str, Any]) -> Batch:
+    """Take texts, which name and describe inputs, out of what goes to the model."""
+    inputs, ids, metadata = split_names(batch, Form())
+    return Batch(inputs, batch.get("labels"), ids=ids, metadata=metadata)
 
 
 def load_samples(
@@ -214,21 +221,24 @@ def _gathered(name: str, loader: Iterable[object]) -> Samples:
 def image_folder(folder: Path) -> Samples:
     """Read all images below ``folder``, whose subfolders are the classes in alphabetical order.
 
-    Images must be of one size; grey ones are read as RGB, and those of 16 bits scaled to 8.
+    Images must be of one size; grey ones are read as RGB, and those of 16 bits scaled to 8. Their ids are their paths
+    below the folder.
     """
     if not folder.is_dir():
         raise InputError(f"{folder}: there is no such folder")
     classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
     images: list[torch.Tensor] = []
     labels: list[int] = []
+    ids: list[str] = []
     for label, name in enumerate(classes):
         for path in sorted((folder / name).rglob("*")):
             if path.suffix.lower() in IMAGE_SUFFIXES:
                 images.append(_read_image(path, images[0].shape if images else None))
                 labels.append(label)
+                ids.append(path.relative_to(folder).as_posix())
     if not images:
         raise InputError(f"{folder}: no images in class folders; expected {folder}/CLASS/IMAGE.png")
-    return Samples(str(folder), torch.stack(images), torch.tensor(labels), tuple(classes))
+    return Samples(str(folder), torch.stack(images), torch.tensor(labels), tuple(classes), ids=tuple(ids))
 
 
 def _read_image(path: Path, expected: torch.Size | None) -> torch.Tensor:

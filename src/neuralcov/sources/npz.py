@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,25 +12,15 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.errors import InputError
-from neuralcov.coverage.coverage import Coverage
+from neuralcov.core.input_names import TAKEN, pick_columns
 from neuralcov.sources.samples import Samples
+from neuralcov.tap import Batch
+from neuralcov.tap.names import ID_KEYS, split_names
+from neuralcov.tap.signatures import Form
 
 _INPUTS = ("inputs", "x", "images", "input_ids")
 _LABELS = ("labels", "y")
 _MASK = "attention_mask"
-
-
-class PaddedBatch(tuple[Any, ...]):
-    """Hold one batch of a loader, ``(inputs,)`` or ``(inputs, labels)``, and how long each input is."""
-
-    lengths: Tensor | None = None
-
-    @classmethod
-    def of(cls, inputs: Any, labels: Tensor | None, lengths: Tensor) -> PaddedBatch:
-        """Put a batch together."""
-        batch = cls((inputs,) if labels is None else (inputs, labels))
-        batch.lengths = lengths
-        return batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +37,8 @@ def read_npz(path: Path, batch_size: int, padding: int | None = 0) -> NpzSuite:
     Args:
         path: the file, with an array ``inputs``, ``x`` or ``images``; or ``input_ids``, which go to the model by name,
             as do all arrays beside them. ``labels`` or ``y`` hold classes. ``lengths`` or ``attention_mask`` tell
-            padding from text.
+            padding from text. ``ids``, ``id`` or ``path`` name the inputs; other arrays with a text or number for each
+            input are metadata.
         batch_size: inputs at a time.
         padding: the token that fills texts up behind their end; ``None`` if no token does.
     """
@@ -60,14 +51,15 @@ def read_npz(path: Path, batch_size: int, padding: int | None = 0) -> NpzSuite:
         raise InputError(f"{path}: {name} of type {inputs.dtype} and shape {inputs.shape}: expected a batch of numbers")
     labels = _labels(path, next((arrays[name] for name in _LABELS if name in arrays), None), len(inputs))
     if inputs.dtype == np.uint8 and inputs.ndim == 4:
-        return NpzSuite(_pictures(path, inputs, labels, batch_size))
+        return NpzSuite(_pictures(path, inputs, labels, _names(arrays, len(inputs)), batch_size))
     # Token ids stay what they are; all other numbers are read as float32, in the byte order of this machine.
     whole = inputs.dtype.kind in "iu" and inputs.dtype.itemsize >= 4
     tensor = torch.from_numpy(inputs.astype(np.int64 if whole else np.float32))
     tokens = tensor if whole and tensor.dim() == 2 else None
     lengths, note = _lengths(path, arrays, tensor, tokens, padding, by_name=name == "input_ids")
     content: Any = _named(path, arrays, name, tensor) if name == "input_ids" else tensor
-    return NpzSuite([_batch(content, labels, lengths, rows) for rows in _slices(len(tensor), batch_size)], note)
+    whole_suite = Batch(content, labels, lengths, **_names(arrays, len(tensor), by_name=name == "input_ids"))
+    return NpzSuite([_rows_of(whole_suite, rows) for rows in _slices(len(tensor), batch_size)], note)
 
 
 def text_lengths(tokens: Tensor, padding: int) -> Tensor:
@@ -103,12 +95,30 @@ def _labels(path: Path, labels: np.ndarray | None, count: int) -> Tensor | None:
     return torch.from_numpy(labels.astype(np.int64))
 
 
-def _pictures(path: Path, inputs: np.ndarray, labels: Tensor | None, batch_size: int) -> Iterable[Any]:
+def _names(arrays: dict[str, np.ndarray], count: int, *, by_name: bool = False) -> dict[str, Any]:
+    """Return ids and metadata: arrays with a text or a number for each input; if others go ``by_name``, texts only."""
+    kinds = "US" if by_name else "USiufb"
+    known = (*_INPUTS, *_LABELS, *TAKEN[1:], "lengths", _MASK)
+    columns = {
+        name: tuple(array.astype(str).tolist() if array.dtype.kind == "S" else array.tolist())
+        for name, array in arrays.items()
+        if name not in known and array.shape == (count,) and array.dtype.kind in kinds
+    }
+    _, ids, metadata = split_names(columns, Form(), columns.keys() - set(ID_KEYS))
+    return {"ids": ids, "metadata": metadata}
+
+
+def _pictures(
+    path: Path, inputs: np.ndarray, labels: Tensor | None, names: dict[str, Any], batch_size: int
+) -> Iterable[Any]:
     """Return images as bytes, which become pixels in [0, 1] as those of folders do."""
     known = torch.zeros(len(inputs), dtype=torch.int64) if labels is None else labels
     classes = tuple(str(number) for number in range(int(known.max()) + 1 if len(known) else 0))
-    batches = Samples(str(path), torch.from_numpy(inputs), known, classes).batches(batch_size)
-    return batches if labels is not None else [images for images, _ in batches]
+    samples = Samples(str(path), torch.from_numpy(inputs), known, classes, **names)
+    if labels is not None:
+        return samples.loader(batch_size)
+    whole_suite = Batch(samples.prepare(samples.pixels()), None, **names)
+    return [_rows_of(whole_suite, rows) for rows in _slices(len(samples), batch_size)]
 
 
 def _lengths(
@@ -176,8 +186,8 @@ def _named(path: Path, arrays: dict[str, np.ndarray], name: str, tensor: Tensor)
     """Return inputs that go to the model by name, as collators of Hugging Face give them."""
     found = {name: tensor}
     for other, array in arrays.items():
-        if other in (name, "lengths", *_LABELS):
-            continue
+        if other in (name, "lengths", *_LABELS) or (array.dtype.kind in "US" and array.shape == (len(tensor),)):
+            continue  # texts name inputs
         if array.dtype.kind not in "iufb" or array.shape[:1] != (len(tensor),):
             raise InputError(
                 f"{path}: {other} of type {array.dtype} and shape {array.shape}: expected {len(tensor)} rows of "
@@ -187,28 +197,20 @@ def _named(path: Path, arrays: dict[str, np.ndarray], name: str, tensor: Tensor)
     return found
 
 
-def _batch(content: Any, labels: Tensor | None, lengths: Tensor | None, rows: slice) -> Any:
-    inputs = {name: part[rows] for name, part in content.items()} if isinstance(content, dict) else content[rows]
-    known = None if labels is None else labels[rows]
-    if lengths is not None:
-        return PaddedBatch.of(inputs, known, lengths[rows])
-    if isinstance(inputs, dict):
-        return inputs if known is None else {**inputs, "labels": known}
-    return inputs if known is None else (inputs, known)
+def _rows_of(suite: Batch, rows: slice) -> Batch:
+    """Return some inputs of a whole suite."""
+    inputs = suite.inputs
+    return Batch(
+        {name: part[rows] for name, part in inputs.items()} if isinstance(inputs, dict) else inputs[rows],
+        None if suite.labels is None else suite.labels[rows],
+        None if suite.lengths is None else suite.lengths[rows],
+        ids=None if suite.ids is None else suite.ids[rows],
+        metadata=pick_columns(suite.metadata, rows),
+    )
 
 
 def _slices(count: int, size: int) -> Iterable[slice]:
     return (slice(start, start + size) for start in range(0, count, size))
-
-
-def assess(coverage: Coverage, loader: Iterable[Any]) -> None:
-    """Update a coverage with every batch, padding left out where a batch says what it is."""
-    coverage.assess(loader, lengths=_length_reader(loader))
-
-
-def calibrate_on(coverage: Coverage, loader: Iterable[Any]) -> None:
-    """Teach a coverage from every batch, padding left out where a batch says what it is."""
-    coverage.calibrate(loader, lengths=_length_reader(loader))
 
 
 def parse_padding(text: str) -> int | None:
@@ -223,8 +225,3 @@ def parse_padding(text: str) -> int | None:
         return int(text)
     except ValueError as error:
         raise InputError(f"--padding {text!r}: expected a token's number, or none") from error
-
-
-def _length_reader(loader: Iterable[Any]) -> Callable[[PaddedBatch], Any] | None:
-    padded = isinstance(loader, list) and bool(loader) and isinstance(loader[0], PaddedBatch)
-    return (lambda batch: batch.lengths) if padded else None

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
+from typing_extensions import override
 
 from neuralcov.core.errors import InputError
+from neuralcov.core.input_names import Column, pick, pick_columns
 from neuralcov.core.shapes import Int, Shaped
+from neuralcov.tap import Batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +31,8 @@ class Samples:
         std: per channel, by which they are then divided.
         lengths: ``(n,)`` steps of each input, for sequences padded to one length.
         words: the vocabulary of texts, a word per token.
+        ids: a name for each input, such as its path, where it has one.
+        metadata: column → a value for each input.
     """
 
     name: str
@@ -38,6 +44,8 @@ class Samples:
     std: tuple[float, ...] = ()
     lengths: Int[Tensor, "n"] | None = None
     words: tuple[str, ...] | None = None
+    ids: Column | None = None
+    metadata: Mapping[str, Column] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return self.inputs.shape[0]
@@ -49,9 +57,14 @@ class Samples:
 
     def take(self, rows: slice | Tensor, name: str | None = None) -> Samples:
         """Return some of the samples."""
-        lengths = None if self.lengths is None else self.lengths[rows]
         return replace(
-            self, name=name or self.name, inputs=self.inputs[rows], labels=self.labels[rows], lengths=lengths
+            self,
+            name=name or self.name,
+            inputs=self.inputs[rows],
+            labels=self.labels[rows],
+            lengths=None if self.lengths is None else self.lengths[rows],
+            ids=None if self.ids is None else pick(self.ids, rows),
+            metadata=pick_columns(self.metadata, rows),
         )
 
     def sha256(self) -> str:
@@ -79,6 +92,10 @@ class Samples:
         """Serve the samples in order, ready for the model, as ``(inputs, labels)``."""
         return Batches(self, size)
 
+    def loader(self, size: int = 100) -> Batches:
+        """Serve the samples in order for a coverage, with their names where they have some."""
+        return BatchesWithNames(self, size) if self.ids is not None or self.metadata else Batches(self, size)
+
     def named_batches(self, size: int = 100) -> NamedBatches:
         """Serve sequences in order as keyword inputs ``tokens`` and ``lengths``, with ``labels``.
 
@@ -97,9 +114,22 @@ class Batches:
     def __len__(self) -> int:
         return -(-len(self.samples) // self.size)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[Any]:
+        """Yield pairs of inputs and labels."""
         for rows in _slices(len(self.samples), self.size):
             yield self.samples.prepare(self.samples.pixels(rows)), self.samples.labels[rows]
+
+
+@dataclass(frozen=True, eq=False)
+class BatchesWithNames(Batches):
+    """Load batches of samples with their ids and metadata."""
+
+    @override
+    def __iter__(self) -> Iterator[Batch]:
+        samples = self.samples
+        for rows, (inputs, labels) in zip(_slices(len(samples), self.size), super().__iter__(), strict=True):
+            ids = None if samples.ids is None else samples.ids[rows]
+            yield Batch(inputs, labels, ids=ids, metadata=pick_columns(samples.metadata, rows))
 
 
 @dataclass(frozen=True, eq=False)

@@ -258,6 +258,7 @@ class Tap:
             relevance=explained,
             present=forward_pass.present,
             keys=None if keys is None else keys.to(statistics_device(home), non_blocking=True),
+            **batch.names(size),
         )
         if torch.is_inference_mode_enabled() or (batch.labels is not None and batch.labels.is_inference()):
             activations = with_ordinary_tensors(activations)

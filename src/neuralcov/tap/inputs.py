@@ -1,9 +1,9 @@
-"""What a loader yields, taken apart into inputs for the model, labels and lengths."""
+"""What a loader yields, taken apart into inputs for the model, labels, lengths and names."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,25 +12,41 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from neuralcov.core.errors import InputError
+from neuralcov.core.input_names import checked_columns, checked_ids
 from neuralcov.core.trees import tensors
+from neuralcov.tap.names import split_names
 from neuralcov.tap.signatures import Form, form_of
 
 Inputs: TypeAlias = "Tensor | PackedSequence | tuple[Any, ...] | Mapping[str, Any]"
-Unpack: TypeAlias = "Callable[[Any], tuple[Any, Any] | tuple[Any, Any, int | str | None]]"
+Unpack: TypeAlias = "Callable[[Any], tuple[Any, Any] | tuple[Any, Any, int | str | None] | Batch]"
 Lengths: TypeAlias = "Callable[[Any], Any] | str"
 
 
 @dataclass(frozen=True)
 class Batch:
-    """One batch: the model's inputs, and labels and lengths where there are any.
+    """One batch, said part by part: a loader may yield it, ``unpack=`` return it, ``update`` and the like take it.
 
-    ``batch`` is the number of inputs, or the name of the tensor with one row per input, where ``unpack=`` said so.
+    Args:
+        inputs: a tensor, a tuple of inputs or a mapping of keyword inputs.
+        labels: one class per input, where known.
+        lengths: time steps of each input, where shorter ones are padded.
+        batch: the number of inputs, or the name of the tensor with one row per input, where tensors disagree.
+        ids: one name per input, text or number; by default its position in the run.
+        metadata: column → one value per input, such as ``{"weather": ["rain", "sun"]}``.
     """
 
     inputs: Any
-    labels: Tensor | None = None
+    labels: Any = None
     lengths: Any = None
     batch: int | str | None = None
+    ids: Any = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def names(self, size: int) -> dict[str, Any]:
+        """Return ids and metadata as activations keep them; refuse those that are not one per input."""
+        if self.ids is None and not self.metadata:
+            return {}
+        return {"ids": checked_ids(self.ids, size), "metadata": checked_columns(self.metadata, size)}
 
 
 def unpack_batch(
@@ -39,29 +55,37 @@ def unpack_batch(
     *,
     two_inputs: bool = False,
     read_labels: Callable[[Any], Tensor | None] | None = None,
+    form: Form | None = None,
+    metadata: Collection[str] = (),
 ) -> Batch:
     """Take apart what a loader yields.
 
     A tensor is the input. Of a pair the second part is the label, or an input if the model requires two; a longer tuple
-    is several inputs. A mapping is keyword inputs, with ``labels`` taken out. ``unpack`` decides otherwise: it returns
-    inputs and labels, and where their tensors disagree the number of inputs or the name of the tensor with one row per
-    input.
+    is several inputs. A mapping is keyword inputs, with ``labels`` and names taken out, see :func:`split_names`. A
+    :class:`Batch` says it itself. ``unpack`` decides otherwise: it returns a :class:`Batch`, or inputs and labels, and
+    where their tensors disagree the number of inputs or the name of the tensor with one row per input.
 
     Args:
         item: what the loader yields.
         unpack: takes it apart in place of these rules.
         two_inputs: whether the model requires two inputs, see :func:`requires_two_inputs`.
         read_labels: from labels as they come to a tensor; by default those that no criterion can use are left out.
+        form: what the model can be called with.
+        metadata: keys of mappings that hold metadata.
     """
     read_labels = read_labels or usable_labels
     if unpack is not None:
-        inputs, labels, batch = (*unpack(item), None)[:3]
-        return Batch(inputs, read_labels(labels), batch=batch)
+        item = unpack(item)
+        if not isinstance(item, Batch):
+            inputs, labels, batch = (*item, None)[:3]
+            return Batch(inputs, read_labels(labels), batch=batch)
+    if isinstance(item, Batch):
+        return replace(item, labels=read_labels(item.labels))
     if isinstance(item, (Tensor, np.ndarray, PackedSequence)):
         return Batch(item)
     if isinstance(item, Mapping):
-        rest = {key: value for key, value in item.items() if key != "labels"}
-        return Batch(rest, read_labels(item.get("labels")))
+        rest, ids, columns = split_names(item, form or Form(any_keyword=True), metadata)
+        return Batch(rest, read_labels(item.get("labels")), ids=ids, metadata=columns)
     if isinstance(item, (tuple, list)):
         parts = tuple(item)
         if len(parts) == 2 and not (two_inputs and _is_one_input(parts[0])):
@@ -71,8 +95,8 @@ def unpack_batch(
             return Batch(parts[0])
         return Batch(parts)
     raise InputError(
-        f"a batch of type {type(item).__name__}: expected a tensor, (inputs, labels), several inputs or a mapping; "
-        "pass unpack= to take it apart"
+        f"a batch of type {type(item).__name__}: expected a tensor, (inputs, labels), several inputs, a mapping or an "
+        "nc.Batch; pass unpack= to take it apart"
     )
 
 

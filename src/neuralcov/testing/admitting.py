@@ -61,3 +61,21 @@ def law_exclusions_are_what_observe_excludes(case: LawCase) -> None:
     for index, reason in enumerate(criterion.exclusions(batch).tolist()):
         counts = criterion.observe(empty, batch.take(slice(index, index + 1))).counts.tolist()
         assert counts[reason] == 1 == sum(counts), f"input {index} is excluded as {reason}, but counted as {counts}"
+
+
+def law_first_shown_is_what_inputs_show_one_by_one(case: LawCase) -> None:
+    """Check that an input is the first to show what nothing before it in the batch, nor in the state, has shown."""
+    criterion, batch = case.criterion, Activations.cat([case.candidates, case.candidates])
+    state = criterion.observe(criterion.init(batch.layout), case.suite)
+    shown = criterion.first_shown(state, batch)
+    if shown is None:
+        return
+    assert shown.shape == (batch.size,), f"first_shown has shape {tuple(shown.shape)}"
+    assert not shown[case.candidates.size :].any(), "an input seen before shows something first"
+    for index in range(case.candidates.size):
+        alone = batch.take(slice(index, index + 1))
+        found = criterion.first_shown(state, alone)
+        assert found is not None, "first_shown counts whole batches and no single input"
+        assert int(found) == int(shown[index]), f"input {index} shows {int(shown[index])} first, alone {int(found)}"
+        assert int(found) or not float(criterion.gain(state, alone)) > 0, f"input {index} gains and shows nothing first"
+        state = criterion.observe(state, alone)

@@ -271,6 +271,7 @@ LAWS: tuple[Law, ...] = (
     *(value for name, value in list(globals().items()) if name.startswith("law_") and callable(value)),
     admitting.law_admitting_is_judging_and_observing,
     admitting.law_exclusions_are_what_observe_excludes,
+    admitting.law_first_shown_is_what_inputs_show_one_by_one,
     keeping.law_donating_writes_to_nothing_else,
     keeping.law_kept_states_stay,
 )

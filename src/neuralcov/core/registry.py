@@ -1,0 +1,31 @@
+"""Criteria are known by their names, and no two may have the same."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from neuralcov.core.errors import HyperParameterError
+
+if TYPE_CHECKING:
+    from neuralcov.core.criterion import Criterion
+
+
+def register(cls: type[Criterion[Any]]) -> None:
+    """Make a criterion known by its name, which no other may have: files and command lines go by it."""
+    name = cls.__name__.lower()
+    other = cls.known.get(name)
+    if other is not None and not _defined_again(cls, other):
+        raise HyperParameterError(
+            f"the class {cls.__module__}.{cls.__qualname__} has the name of the criterion {other.__module__}."
+            f"{other.__qualname__} (upper and lower case count as one): give it another name, or one that begins with _"
+        )
+    cls.known[name] = cls
+
+
+def _defined_again(cls: type, other: type) -> bool:
+    """Return whether one definition was run twice: in a reloaded module, a notebook, or a script imported as well."""
+    if cls.__qualname__ != other.__qualname__:
+        return False
+    files = [getattr(sys.modules.get(each.__module__), "__file__", None) for each in (cls, other)]
+    return cls.__module__ == other.__module__ or (files[0] is not None and files[0] == files[1])
