@@ -22,8 +22,6 @@ from neuralcov.tap.inputs import Lengths
 
 CONFIDENCE = ("margin", "gini", "entropy")
 ALL_SCORES = ("gini", "margin", "entropy", "dsc", "lsc", "mdsc", RARITY)
-# Those that the order depends on to the last digit without labels; the others are weighed by learnt weights.
-_WIDE = frozenset({"margin", "dsc"})
 # A part of the work file is written after so many inputs or seconds.
 _PART_INPUTS = 4096
 _PART_SECONDS = 10.0
@@ -60,7 +58,8 @@ class Gathered:
 
     Args:
         scores: the names of the scores that rank, in order.
-        columns: numbers by column: the scores, ``first`` and ``second`` for classes, ``kind_a`` and ``kind_b``.
+        columns: numbers by column: the scores, ``first`` and ``second`` for classes, ``kinds`` for all kinds together.
+            Scores of inputs whose output is NaN or infinite are infinite, and put them first.
         names: of the inputs.
         scorers: what scored them.
         notes: what a person should know.
@@ -80,7 +79,7 @@ class Gathered:
     def broken(self) -> np.ndarray:
         """Tell which inputs the model gave NaN or infinity for."""
         margin = self.columns.get("margin")
-        return np.zeros(self.count, dtype=bool) if margin is None else np.isnan(margin)
+        return np.zeros(self.count, dtype=bool) if margin is None else np.isneginf(margin)
 
 
 @dataclass(eq=False)
@@ -118,10 +117,11 @@ class _Collector:
         sure = confidence(run.output, batch.size)
         if self.scorers is None:
             self.scorers = self.choose(batch, run.output).teach(self.coverage, batch, run.output)
-        kinds = {name: "f8" if len(self.scores) == 2 or name in _WIDE else "f4" for name in self.scores}
+        # Of all seven the last digits matter less than the weights, and memory more.
+        kinds = dict.fromkeys(self.scores, "f4" if settings.every_score else "f8")
         kinds |= {} if batch.predictions is None else {"first": "i4"}
         kinds |= {} if sure is None else {"second": "i4"}
-        kinds |= {"kind_a": "i8", "kind_b": "i8"} if settings.kinds else {}
+        kinds |= {"kinds": "i8"} if settings.kinds else {}
         self.columns = Columns(kinds)
         if settings.work is not None:
             model = self.coverage.model
@@ -139,14 +139,17 @@ class _Collector:
         for name in self.scores:
             numbers = getattr(sure, name) if name in CONFIDENCE else self.scorers.score(name, batch)
             found[name] = as_column(numbers, self.columns.kinds[name])
+        if sure is not None and "margin" in found:
+            broken = np.isnan(found["margin"])
+            for name in self.scores:
+                found[name][broken] = -np.inf if name == "margin" else np.inf
         if batch.predictions is not None:
             found["first"] = as_column(batch.predictions, "i4")
         if sure is not None:
             found["second"] = as_column(_runner_up(sure, batch), "i4")
             self.probabilities += int(sure.were_probabilities.sum())
         if self.settings.kinds:
-            keys = as_column(self.scorers.kinds(batch), "i8")
-            found |= {"kind_a": keys[:, 0], "kind_b": keys[:, 1]}
+            found["kinds"] = as_column(self.scorers.kinds(batch), "i8")
         return found
 
 

@@ -23,7 +23,7 @@ from neuralcov.core.files import append_line, write_text
 from neuralcov.core.input_names import Plain
 from neuralcov.coverage.running import Run
 
-ROWS = 1 << 16
+ROWS = 1 << 14
 _CONTENT = "neuralcov rank"
 _SCHEMA = 1
 _PATHS = ("path", "paths")

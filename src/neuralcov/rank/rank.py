@@ -87,31 +87,58 @@ def rank(
 def queue_of(
     found: Gathered, labels: dict[str, int] | None, classes: Sequence[str], folder: str | os.PathLike[str] | None
 ) -> Queue:
-    """Return the queue that follows from what is known of every input."""
+    """Return the queue that follows from what is known of every input; columns that nobody needs any more go."""
     notes = [*found.notes, *_exclusion_notes(found)]
     judged = _judged(found, labels, notes)
-    order = (-judged.merit).argsort(kind="stable")
-    if judged.labelled is not None:
-        order = order[~judged.labelled[order]]
-    reasons = Reasons.of(found, judged.weights, classes)
+    weights = judged.weights or {}
+    reasons = Reasons.of(found, weights, classes)
+    for name in set(found.scores) - {"margin", *reasons.scores}:
+        del found.columns[name]
+    order = judged.order()
+    scores = judged.scores(len(_usual(found)))
     where = None if folder is None else Path(folder)
-    return Queue(order, judged.scores, found.names, reasons, where, judged.weights, tuple(notes))
+    return Queue(order, scores, found.names, reasons, where, weights, tuple(notes))
 
 
 @dataclass(frozen=True, eq=False)
 class _Judged:
-    """Hold what decides the order (``merit``, exact), the score to show, learnt weights, and inputs with labels."""
+    """Hold what decides the order, exactly; learnt weights, and which inputs have labels."""
 
     merit: np.ndarray
-    scores: np.ndarray
-    weights: dict[str, float]
+    weights: dict[str, float] | None = None
     labelled: np.ndarray | None = None
+
+    def order(self) -> np.ndarray:
+        """Return the positions of inputs without labels, the greatest merit first, then by position."""
+        # Negated in place, to spare a copy.
+        np.negative(self.merit, out=self.merit)
+        order = self.merit.argsort(kind="stable")
+        np.negative(self.merit, out=self.merit)
+        return order if self.labelled is None else order[~self.labelled[order]]
+
+    def scores(self, summed: int) -> np.ndarray:
+        """Turn merit into scores to show, in place.
+
+        A learnt one into the chance of a fault; a sum of ranks into 1 for the first by all scores, 0 for the last.
+        """
+        scores = self.merit
+        if self.weights is not None:
+            np.negative(scores, out=scores)
+            np.exp(scores, out=scores)
+            scores += 1
+            np.reciprocal(scores, out=scores)
+            return scores
+        scores += summed
+        scores /= summed * max(1, len(scores) - 1)
+        scores += 1
+        return scores
 
 
 def _judged(found: Gathered, labels: dict[str, int] | None, notes: list[str]) -> _Judged:
+    usual = _usual(found)
     if labels is None:
-        return _by_ranks(found, ("margin", "dsc") if "margin" in found.scores else found.scores)
-    rows = [(position, labels.get(str(found.names.id(position)))) for position in range(found.count)]
+        return _Judged(_by_ranks(found, usual))
+    rows = ((position, labels.get(str(found.names.id(position)))) for position in range(found.count))
     known = [(position, label) for position, label in rows if label is not None]
     if not known:
         raise InputError(
@@ -129,45 +156,49 @@ def _judged(found: Gathered, labels: dict[str, int] | None, notes: list[str]) ->
             f"{'all' if wrong.any() else 'none'} of {len(known)} labelled inputs are faults, so that they teach "
             "nothing: ranked as without labels"
         )
-        plain = _by_ranks(found, ("margin", "dsc"))
-        return _Judged(plain.merit, plain.scores, {}, labelled)
+        return _Judged(_by_ranks(found, usual), None, labelled)
     learnt = _learnt(found, positions, wrong)
     merit = np.full(found.count, learnt.intercept)
     for weight, name in zip(learnt.weights.tolist(), found.scores, strict=True):
-        merit += weight * suspicion(found, name)
-    notes.append(f"learnt from {len(known)} labelled inputs, {int(wrong.sum())} of them faults, which are left out")
-    weights = dict(zip(found.scores, learnt.weights.tolist(), strict=True))
-    return _Judged(merit, 1 / (1 + np.exp(-merit)), weights, labelled)
+        _add_suspicion(found, name, weight, merit)
+    notes.append(
+        f"learnt from {len(known)} labelled inputs, {int(wrong.sum())} of them faults; these are left out of the queue"
+    )
+    return _Judged(merit, dict(zip(found.scores, learnt.weights.tolist(), strict=True)), labelled)
 
 
-def _by_ranks(found: Gathered, names: Sequence[str]) -> _Judged:
-    """Sum the ranks by some scores; the score to show is 1 for the first by all of them and 0 for the last."""
+def _usual(found: Gathered) -> tuple[str, ...]:
+    """Return the scores whose ranks are summed without labels."""
+    return ("margin", "dsc") if "margin" in found.scores else found.scores
+
+
+def _by_ranks(found: Gathered, names: Sequence[str]) -> np.ndarray:
+    """Sum the ranks by some scores, negated: the larger the sooner."""
     total = np.zeros(found.count)
     for name in names:
-        total -= ranks_by(found, name)
-    span = len(names) * max(1, found.count - 1)
-    return _Judged(total, 1 + (total + len(names)) / span, {})
+        _add_ranks(found, name, -1.0, total)
+    return total
 
 
-def ranks_by(found: Gathered, name: str) -> np.ndarray:
-    """Return the rank of each input by one score, 1 for the most suspicious; before all, NaN outputs."""
-    column = found.columns[name]
-    numbers = column.astype(np.float64) if name in _SMALLEST_FIRST else -column.astype(np.float64)
-    numbers[found.broken()] = -np.inf
-    return average_ranks(numbers)
+def _add_ranks(found: Gathered, name: str, weight: float, onto: np.ndarray) -> None:
+    """Add the weighted rank of each input by one score, 1 for the most suspicious."""
+    average_ranks(found.columns[name], largest_first=name not in _SMALLEST_FIRST, weight=weight, onto=onto)
 
 
-def suspicion(found: Gathered, name: str) -> np.ndarray:
-    """Return the ranks by one score as a feature: the larger the more suspicious, mean 0, variance about 1."""
-    ranks = ranks_by(found, name)
-    ranks -= 0.5
-    ranks /= found.count
-    return (0.5 - ranks) * 12**0.5
+def _add_suspicion(found: Gathered, name: str, weight: float, onto: np.ndarray) -> None:
+    """Add the weighted ranks by one score as a feature: the larger the more suspicious, mean 0, variance about 1."""
+    scale = weight * 12**0.5
+    onto += scale * (0.5 + 0.5 / found.count)
+    _add_ranks(found, name, -scale / found.count, onto)
 
 
 def _learnt(found: Gathered, positions: np.ndarray, wrong: np.ndarray) -> Logistic:
     """Learn weights from labelled inputs, held to those that rank without labels."""
-    features = torch.from_numpy(np.stack([suspicion(found, name)[positions] for name in found.scores], axis=1))
+    features = torch.empty(len(positions), len(found.scores), dtype=torch.float64)
+    for column, name in enumerate(found.scores):
+        suspicion = np.zeros(found.count)
+        _add_suspicion(found, name, 1.0, suspicion)
+        features[:, column] = torch.from_numpy(suspicion[positions])
     faults = torch.from_numpy(wrong)
     usual = torch.tensor([float(name in ("margin", "dsc")) for name in found.scores], dtype=torch.float64)
     scale = fit_logistic(features @ usual[:, None], faults).weights

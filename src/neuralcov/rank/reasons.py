@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -55,7 +56,7 @@ class Reasons:
     def __call__(self, position: int) -> str:
         """Return the sentence for one input."""
         columns = self.found.columns
-        if "margin" in columns and np.isnan(columns["margin"][position]):
+        if "margin" in columns and np.isneginf(columns["margin"][position]):
             return "its output is NaN or infinite"
         parts = [part for name in self.scores if (part := self._part(name, float(columns[name][position]), position))]
         missing = [name.upper() for name in self.scores if np.isnan(columns[name][position])]
@@ -91,9 +92,11 @@ class Reasons:
 
 def _limits(column: np.ndarray, *, smallest: bool) -> tuple[float, float]:
     """Return what the strongest tenth and third of the inputs reach."""
-    known = column[~np.isnan(column)]
+    known = column[np.isfinite(column)]
     if not len(known):
         return (np.inf, np.inf)
-    shares = (_STRONG, _FAIR) if smallest else (1 - _STRONG, 1 - _FAIR)
-    strong, fair = np.quantile(known, shares).tolist()
-    return strong, fair
+    counts = [math.ceil(share * len(known)) for share in (_STRONG, _FAIR)]
+    places = [count - 1 if smallest else len(known) - count for count in counts]
+    # In place: there may be many.
+    known.partition(places)
+    return float(known[places[0]]), float(known[places[1]])

@@ -75,12 +75,12 @@ class Scorers:
         assert found is not None
         return found
 
-    def kinds(self, batch: Activations) -> Int[Tensor, "batch 2"]:
-        """Return a 128-bit key of each input's kinds in all layers together: near duplicates share it."""
+    def kinds(self, batch: Activations) -> Int[Tensor, "batch"]:
+        """Return a 64-bit key of each input's kinds in all layers together: near duplicates share it."""
         assert self.counter is not None
         keys = content_keys([self.counter.kinds(batch).contiguous()])
         # What is not finite has no kinds, and is like nothing but itself.
-        return torch.where(batch.finite[:, None], keys, batch.content_keys.to(keys.device))
+        return torch.where(batch.finite, keys[:, 0], batch.content_keys[:, 0].to(keys.device))
 
 
 @dataclass(frozen=True)

@@ -68,8 +68,7 @@ def select(
     )
     found = gather(coverage, data, settings)
     queue = queue_of(found, known, classes, folder)
-    keys = np.stack([found.columns["kind_a"], found.columns["kind_b"]], axis=1)
-    chosen, skipped = without_duplicates(queue.order, keys, budget)
+    chosen, skipped = without_duplicates(queue.order, found.columns["kinds"], budget)
     notes = [*queue.notes]
     if skipped:
         notes.append(f"{skipped} near duplicates of selected inputs were passed over")
@@ -81,14 +80,14 @@ def select(
 def without_duplicates(order: np.ndarray, keys: np.ndarray, budget: int) -> tuple[np.ndarray, int]:
     """Return the first inputs in order with a key of their own, up to the budget, and how many were passed over.
 
-    >>> without_duplicates(np.array([2, 0, 1]), np.array([[1, 1], [5, 5], [1, 1]]), 5)
+    >>> without_duplicates(np.array([2, 0, 1]), np.array([7, 5, 7]), 5)
     (array([2, 1]), 1)
     """
-    seen: set[tuple[int, int]] = set()
+    seen: set[int] = set()
     chosen: list[int] = []
     skipped = 0
-    for position in order.tolist():
-        key = (int(keys[position, 0]), int(keys[position, 1]))
+    for position in map(int, order):
+        key = int(keys[position])
         if key in seen:
             skipped += 1
             continue
