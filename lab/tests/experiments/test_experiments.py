@@ -89,7 +89,7 @@ def test_criteria_that_promise_it_do_not_move_with_order(everything):
 
 def test_every_criterion_is_timed_and_fuzzed_with(everything):
     names = [name for name in everything[0].plan()[1] if name.startswith("time.")]
-    assert len(names) == 16
+    assert len(names) == 17
     assert all(result(everything, name)["seconds"]["20"][0] > 0 for name in names)
     campaign = result(everything, "fuzz.digits.NLC")
     assert 0 < campaign["outputs"] <= campaign["iterations"]
@@ -172,7 +172,7 @@ def test_report_writes_pages_json_and_plots(everything):
     } <= written
     assert {"ranking.png", "noise.png", "density.png", "two-neurons.png", "perturbations.png"} <= written
     content = json.loads((folder.path / "results.json").read_text())
-    assert len(content["ranking"]) == 15
+    assert len(content["ranking"]) == 16
     page = (folder.path / "ranking.md").read_text()
     assert "All planned jobs are done." in page
     assert "| NLC |" in page

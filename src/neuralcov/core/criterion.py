@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
@@ -22,10 +20,10 @@ from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import format_value
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
-from neuralcov.core.errors import CalibrationError, CoverageWarning
+from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
-from neuralcov.core.registry import register
+from neuralcov.core.registry import load_offered, register, stored_class
 from neuralcov.core.shapes import Bool, Float, Int
 
 if TYPE_CHECKING:
@@ -324,23 +322,6 @@ def criterion_class(name: str) -> type[Criterion[Any]] | None:
         load_offered()
     cls = Criterion.known.get(name.lower())
     return None if cls is None or cls.is_base or inspect.isabstract(cls) else cls
-
-
-@cache
-def load_offered() -> None:
-    """Import what installed packages offer under ``neuralcov.criteria``: criteria, their states and statistics."""
-    for entry in entry_points(group="neuralcov.criteria"):
-        try:
-            entry.load()
-        except Exception as error:
-            said = f"the criterion {entry.value} of an installed package cannot be imported ({error!r})"
-            warnings.warn(said, CoverageWarning, stacklevel=3)
-
-
-def stored_class(cls: type[Criterion[Any]]) -> str:
-    """Return the name of a criterion in files: its class's, of other packages with a prefix, ``acme.Rarity``."""
-    package = cls.__module__.partition(".")[0]
-    return cls.__name__ if package == __name__.partition(".")[0] else f"{package}.{cls.__name__}"
 
 
 def criterion_stored_as(name: str) -> type[Criterion[Any]] | None:

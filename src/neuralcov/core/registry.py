@@ -1,11 +1,14 @@
-"""Criteria are known by their names, and no two may have the same."""
+"""Criteria are known by their names: no two have the same, and installed packages may offer some."""
 
 from __future__ import annotations
 
 import sys
+import warnings
+from functools import cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from neuralcov.core.errors import HyperParameterError
+from neuralcov.core.errors import CoverageWarning, HyperParameterError
 
 if TYPE_CHECKING:
     from neuralcov.core.criterion import Criterion
@@ -29,3 +32,20 @@ def _defined_again(cls: type, other: type) -> bool:
         return False
     files = [getattr(sys.modules.get(each.__module__), "__file__", None) for each in (cls, other)]
     return cls.__module__ == other.__module__ or (files[0] is not None and files[0] == files[1])
+
+
+@cache
+def load_offered() -> None:
+    """Import what installed packages offer under ``neuralcov.criteria``: criteria, their states and statistics."""
+    for entry in entry_points(group="neuralcov.criteria"):
+        try:
+            entry.load()
+        except Exception as error:
+            said = f"the criterion {entry.value} of an installed package cannot be imported ({error!r})"
+            warnings.warn(said, CoverageWarning, stacklevel=3)
+
+
+def stored_class(cls: type[Criterion[Any]]) -> str:
+    """Return the name of a criterion in files: its class's, of other packages with a prefix, ``acme.Rarity``."""
+    package = cls.__module__.partition(".")[0]
+    return cls.__name__ if package == __name__.partition(".")[0] else f"{package}.{cls.__name__}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -153,21 +152,10 @@ class CriterionCollection:
         """Return whether the content keys of inputs are kept."""
         return self.seen is not None and self.seen.keeps_keys
 
-    def note(
-        self,
-        batch: Activations,
-        taken: Tensor | None = None,
-        *,
-        finite: Tensor | None = None,
-        keys: Tensor | None = None,
-    ) -> None:
-        """Keep in mind which inputs were observed, all of a batch or those ``taken`` of it, and which were excluded.
-
-        A batch in memory that will be overwritten goes with copies of what is kept: which are finite, and their keys.
-        """
+    def note(self, batch: Activations, taken: Tensor | None = None, **copies: Tensor | None) -> None:
+        """Keep in mind which inputs were observed and which excluded; see :meth:`SeenInputs.note`."""
         if self.seen is not None:
-            self.seen.excluded.note(self.criteria, batch, self.seen.offered, finite)
-            self.seen.add(batch if keys is None else replace(batch, keys=keys), taken)
+            self.seen.note(self.criteria, batch, taken, **copies)
 
     @in_turn
     def observe_one_by_one(self, batch: Activations) -> None:

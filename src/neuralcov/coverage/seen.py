@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations, activation_keys
+from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Bool, Int
 from neuralcov.coverage.excluded import ExcludedInputs
@@ -135,6 +136,22 @@ class SeenInputs:
     def emptied(self) -> Self:
         """Return one that has seen nothing, by the same rule."""
         return type(self)(self.rule)
+
+    def note(
+        self,
+        criteria: Sequence[Criterion[Any]],
+        batch: Activations,
+        taken: Bool[Tensor, "batch"] | None = None,
+        *,
+        finite: Bool[Tensor, "batch"] | None = None,
+        keys: Int[Tensor, "batch 2"] | None = None,
+    ) -> None:
+        """Note the inputs of a batch, all or those ``taken``, and which of them criteria excluded.
+
+        A batch in memory that will be overwritten goes with copies of what is kept: which are finite, and their keys.
+        """
+        self.excluded.note(criteria, batch, self.offered, finite)
+        self.add(batch if keys is None else replace(batch, keys=keys), taken)
 
     def add(self, batch: Activations, taken: Bool[Tensor, "batch"] | None = None) -> None:
         """Note the inputs of a batch, or those ``taken`` of it. Nothing waits for the device."""

@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.container import CALIBRATION, STATE, AnyPath, Container, opened, save, write
-from neuralcov.core.criterion import criterion_class, criterion_stored_as, stored_class
+from neuralcov.core.criterion import criterion_class, criterion_stored_as
 from neuralcov.core.errors import HyperParameterError, NeuralcovError
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.old_identity import old_identity
 from neuralcov.core.old_names import from_schema_1, with_declared_names
 from neuralcov.core.records import Record, flatten, stored_name, unflatten
+from neuralcov.core.registry import stored_class
 from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
 from neuralcov.coverage.excluded import ExcludedInputs
@@ -134,9 +135,8 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
         },
         "provenance": content.provenance,
         "rows": content.rows,
+        **({"results": {"slices": [table.to_json() for table in content.slices]}} if content.slices else {}),
     }
-    if content.slices:
-        header["results"] = {"slices": [table.to_json() for table in content.slices]}
     return header, tensors
 
 

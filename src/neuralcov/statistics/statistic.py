@@ -15,10 +15,10 @@ import torch
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import format_value
-from neuralcov.core.criterion import load_offered
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import move, require_declarable
+from neuralcov.core.registry import load_offered
 
 Gathered = TypeVar("Gathered")
 

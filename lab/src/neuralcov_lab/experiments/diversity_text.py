@@ -50,7 +50,7 @@ def plan(scale: Scale) -> list[Job]:
 
 def test_reviews(context: ExperimentContext) -> dict[str, Any]:
     """Return the test reviews."""
-    model, _, test = _subject(context)
+    model, _, test = review_subject(context)
     criteria = _criteria(context)
     right = 0
     with torch.no_grad():
@@ -68,7 +68,7 @@ def test_reviews(context: ExperimentContext) -> dict[str, Any]:
 
 def shuffled_copies(context: ExperimentContext, run: int) -> dict[str, Any]:
     """×1 and ×10, one after the other, from the same reviews."""
-    _, _, test = _subject(context)
+    _, _, test = review_subject(context)
     criteria, seeds = _criteria(context), seeds_of(context, test, run)
     suites = {}
     for multiple in context.scale.multiples:
@@ -79,7 +79,9 @@ def shuffled_copies(context: ExperimentContext, run: int) -> dict[str, Any]:
     return {"suites": suites}
 
 
-def _subject(context: ExperimentContext) -> tuple[nn.Module, zoo.Samples, zoo.Samples]:
+def review_subject(context: ExperimentContext) -> tuple[nn.Module, zoo.Samples, zoo.Samples]:
+    """Return the network that judges reviews, with its training and test reviews."""
+
     def make() -> tuple[nn.Module, zoo.Samples, zoo.Samples]:
         count = context.scale.reviews
         if context.scale.text == "toy":
@@ -94,7 +96,7 @@ def _subject(context: ExperimentContext) -> tuple[nn.Module, zoo.Samples, zoo.Sa
 
 
 def _criteria(context: ExperimentContext) -> CalibratedCriteria:
-    model, train, _ = _subject(context)
+    model, train, _ = review_subject(context)
     batches = train.named_batches(context.scale.batch)
     return context.prepare(
         "criteria on reviews",

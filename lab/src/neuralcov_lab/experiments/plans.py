@@ -16,6 +16,7 @@ from neuralcov_lab.experiments import (
     timing,
 )
 from neuralcov_lab.experiments.jobs import Job
+from neuralcov_lab.experiments.lcc import plan as lcc
 from neuralcov_lab.experiments.scales import Scale
 
 PLANS: dict[str, Callable[[Scale], list[Job]]] = {
@@ -29,6 +30,7 @@ PLANS: dict[str, Callable[[Scale], list[Job]]] = {
     "time": timing.plan,
     "order": order.plan,
     "figures": illustrations.plan,
+    lcc.NAME: lcc.plan,
 }
 
 

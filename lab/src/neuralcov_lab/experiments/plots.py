@@ -11,6 +11,7 @@ import numpy as np
 from neuralcov_lab.experiments.comparisons import ON_TOP, Comparison
 from neuralcov_lab.experiments.illustrations import ADDITIONS, KINDS
 from neuralcov_lab.experiments.jobs import JobFolder, JobResult
+from neuralcov_lab.experiments.lcc import plots as lcc
 from neuralcov_lab.experiments.ranking import Standing, family
 from neuralcov_lab.experiments.timing import PLAIN
 
@@ -38,6 +39,9 @@ def draw(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[Sta
         ("one-neuron", lambda: _one_neuron(figures)),
         ("density", lambda: _density(figures)),
         ("perturbations", lambda: _perturbations(figures)),
+        ("lcc-next", lambda: lcc.next_plot(jobs)),
+        ("lcc-relative", lambda: lcc.relative_plot(jobs)),
+        ("lcc-stability", lambda: lcc.stability_plot(jobs)),
     ]
     for name, plot in wanted:
         figure = plot()
@@ -56,11 +60,16 @@ def _ranking(standings: Sequence[Standing]) -> Any:
     figure, axes = _subplots(8, 0.35 * len(judged) + 1)
     axis = axes[0][0]
     for place, standing in enumerate(reversed(judged)):
-        axis.barh(place, standing.total.share, color="tab:green" if family(standing.criterion) == "LVC" else "tab:blue")
+        axis.barh(place, standing.total.share, color=_colour(standing.criterion))
         axis.text(standing.total.share + 0.01, place, str(standing.total), va="center", fontsize=8)
     axis.set_yticks(range(len(judged)), [standing.criterion for standing in reversed(judged)])
     axis.set(xlim=(0, 1.12), xlabel="share of ground-truth orders right, all settings")
     return figure
+
+
+def _colour(criterion: str) -> str:
+    """Tell this package's own criteria from the others."""
+    return "tab:green" if family(criterion) in ("LVC", "LCC") else "tab:blue"
 
 
 def _noise(found: Sequence[Comparison]) -> Any:

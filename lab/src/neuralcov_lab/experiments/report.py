@@ -10,6 +10,8 @@ from typing import Any
 from neuralcov_lab.experiments import paper, plots, tables
 from neuralcov_lab.experiments.comparisons import Comparison, comparisons
 from neuralcov_lab.experiments.jobs import DONE, JobFolder, JobResult, estimate, write_json
+from neuralcov_lab.experiments.lcc.page import proof_page
+from neuralcov_lab.experiments.lcc.plan import NAME as LCC
 from neuralcov_lab.experiments.ranking import Standing, costs, planned_criteria, ranking
 
 PAGES = (
@@ -50,6 +52,9 @@ def write_report(folder: JobFolder) -> list[Path]:
         jobs = [job for job in folder.results() if job.belongs_to(name)]
         if jobs:
             page(name, "\n\n".join([f"# {name}", words, *_notes(folder, name), build(jobs)]) + "\n")
+    jobs = [job for job in folder.results() if job.belongs_to(LCC)]
+    if jobs:
+        page(LCC, proof_page(jobs, _notes(folder, LCC)))
     page("ranking", _index(folder, found, standings))
     written.append(folder.path / "results.json")
     write_json(written[-1], _content(folder, found, standings))

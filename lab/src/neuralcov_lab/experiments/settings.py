@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from neuralcov import CC, DSC, KMNC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP, Criterion
+from neuralcov import CC, DSC, KMNC, LCC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP, Criterion
 
 AnyCriterion = Criterion[Any]
 
 
 def table_settings(distances: Sequence[float] = (10, 20, 50), by: str = "predicted") -> list[AnyCriterion]:
-    """Return all settings of the paper's tables, SS, both rules of NLC and LVC; without NPC, which needs relevance.
+    """Return all settings of the paper's tables, SS, both rules of NLC, LVC and LCC; without NPC for its relevance.
 
     Args:
         distances: of CC, which go by the data: the paper takes other ones for generative models.
@@ -33,6 +33,7 @@ def table_settings(distances: Sequence[float] = (10, 20, 50), by: str = "predict
         NLC(),
         NLC(rule="all"),
         LVC(),
+        LCC(),
     ]
 
 
@@ -54,12 +55,14 @@ def single_settings() -> list[AnyCriterion]:
         NLC(),
         NLC(rule="all"),
         LVC(),
+        LCC(),
     ]
 
 
 def fuzz_settings() -> list[AnyCriterion]:
-    """Return one setting of each criterion, the paper's for fuzzing; both rules of NLC."""
-    return [NC(0.0) if criterion.name == "NC(0.75)" else criterion for criterion in single_settings()]
+    """Return one setting of each criterion, the paper's for fuzzing; both rules of NLC, and LCC as guides use it."""
+    others: dict[str, AnyCriterion] = {"NC(0.75)": NC(0.0), "LCC": LCC(over="mean")}
+    return [others.get(criterion.name, criterion) for criterion in single_settings()]
 
 
 def path_settings() -> list[AnyCriterion]:

@@ -1,0 +1,78 @@
+"""Draw what LCC's figures foretell, and how they hold across sizes and networks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+from neuralcov_lab.experiments.jobs import JobResult
+from neuralcov_lab.experiments.lcc.honesty import FRESH, TEST
+from neuralcov_lab.experiments.lcc.page import jobs_by_part
+
+
+def next_plot(jobs: Sequence[JobResult]) -> Any:
+    """Draw what ``next`` said against what the following inputs showed, a point for each split."""
+    results = jobs_by_part(jobs).get("next")
+    if not results:
+        return None
+    figure, axes = _row(results)
+    for axis, (subject, result) in zip(axes[0], results.items(), strict=True):
+        for place, (first, found) in enumerate(result["splits"].items()):
+            after = max((key for key in found if key.isdigit()), key=int)
+            label = f"{int(first):,} inputs, then {int(after):,}"
+            axis.plot(found["said"], found[after], ".", markersize=4, alpha=0.5, color=f"C{place}", label=label)
+            axis.plot(found["layers said"], found["layers seen"], "x", markersize=3, alpha=0.6, color=f"C{place}")
+        axis.axline((0, 0), slope=1, color="black", linewidth=0.8)
+        axis.set(title=subject, xlabel="next said", ylabel="share of the following inputs that show a new kind")
+        axis.legend(fontsize=7)
+    return figure
+
+
+def relative_plot(jobs: Sequence[JobResult]) -> Any:
+    """Draw ``relative`` by the number of inputs, a line for each number of training inputs."""
+    results = jobs_by_part(jobs).get("relative")
+    if not results:
+        return None
+    figure, axes = _row(results)
+    for axis, (subject, result) in zip(axes[0], results.items(), strict=True):
+        for place, (number, own) in enumerate(result["calibrations"].items()):
+            for suite, style in ((FRESH, "-"), (TEST, "--")):
+                if suite in own:
+                    sizes = [int(size) for size in own[suite]]
+                    means = [mean(found["relative"]) for found in own[suite].values()]
+                    label = f"{int(number):,}" + ("" if style == "-" else ", test")
+                    axis.plot(sizes, means, style, color=f"C{place}", label=label, linewidth=1.2)
+        axis.axhline(1.0, color="black", linewidth=0.8)
+        axis.set_xscale("log")
+        axis.set(title=subject, xlabel="inputs of the suite", ylabel="relative")
+        axis.set_ylim(min(0.8, axis.get_ylim()[0]), max(1.4, axis.get_ylim()[1]))
+        axis.legend(fontsize=6, title="training inputs", title_fontsize=6, ncols=2)
+    return figure
+
+
+def stability_plot(jobs: Sequence[JobResult]) -> Any:
+    """Draw every criterion's value over training, as a multiple of its mean."""
+    results = jobs_by_part(jobs).get("stability")
+    if not results:
+        return None
+    figure, axes = _row(results)
+    for axis, (subject, result) in zip(axes[0], results.items(), strict=True):
+        models = result["models"]
+        for place, name in enumerate(models[0]["suites"]["test"]):
+            middle = mean(model["suites"]["test"][name] for model in models) or 1.0
+            for seed in sorted({model["seed"] for model in models}):
+                own = [model for model in models if model["seed"] == seed]
+                values = [model["suites"]["test"][name] / middle for model in own]
+                label = name if seed == 0 else None
+                axis.plot([model["steps"] for model in own], values, color=f"C{place}", label=label, linewidth=1)
+        axis.set_xscale("log")
+        axis.set(title=subject, xlabel="training steps", ylabel="value / mean over all models")
+        axis.legend(fontsize=7)
+    return figure
+
+
+def _row(results: Mapping[str, Any]) -> tuple[Any, Any]:
+    from matplotlib import pyplot
+
+    return pyplot.subplots(1, len(results), figsize=(4.6 * len(results), 4.2), squeeze=False, layout="constrained")
