@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import torch
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError
@@ -135,10 +136,12 @@ class _Collector:
         assert self.scorers is not None
         batch = _activations(run)
         sure = confidence(run.output, batch.size)
-        found: dict[str, np.ndarray] = {}
-        for name in self.scores:
-            numbers = getattr(sure, name) if name in CONFIDENCE else self.scorers.score(name, batch)
-            found[name] = as_column(numbers, self.columns.kinds[name])
+        numbers = [
+            getattr(sure, name) if name in CONFIDENCE else self.scorers.score(name, batch) for name in self.scores
+        ]
+        # Fetched in one piece: each time, the device is waited for.
+        table = torch.stack([column.to(batch.device, torch.float64) for column in numbers]).cpu().numpy()
+        found = {name: column.astype(self.columns.kinds[name]) for name, column in zip(self.scores, table, strict=True)}
         if sure is not None and "margin" in found:
             broken = np.isnan(found["margin"])
             for name in self.scores:
