@@ -16,6 +16,7 @@ from neuralcov.cli.exits import end
 from neuralcov.cli.fuzz import fuzz
 from neuralcov.cli.layers import layers
 from neuralcov.cli.measure import measure
+from neuralcov.cli.ranking import minimise, rank, select
 
 app = typer.Typer(
     name="neuralcov",
@@ -41,7 +42,7 @@ def _common(
     """Test coverage for neural networks."""
 
 
-for command in (demo, layers, measure, combine):
+for command in (demo, layers, measure, combine, rank, select, minimise):
     app.command()(command)
 app.add_typer(fuzz, name="fuzz")
 for entry in entry_points(group="neuralcov.commands"):

@@ -151,6 +151,15 @@ class BatchReader:
         """Run the model once; return the activations and the model's output."""
         return self._run(self.tap(hint=""), self._batch(inputs, labels), lengths, predictions=predictions)
 
+    def run_batch(self, batch: Batch, *, relevance: bool) -> tuple[Activations, Any]:
+        """Run the model on a batch of a loader, with the classes it chose where there are some to read.
+
+        Args:
+            batch: as :meth:`inputs` gives it.
+            relevance: whether to compute relevance where a criterion needs it.
+        """
+        return self._run(self.tap(hint=""), batch, readable=True, relevance=relevance)
+
     def _batch(self, inputs: Any, labels: Any) -> Batch:
         """Put a batch together, unless the inputs are one already."""
         if not isinstance(inputs, Batch):
@@ -160,7 +169,14 @@ class BatchReader:
         return replace(inputs, labels=self._labels(inputs.labels if labels is None else labels))
 
     def _run(
-        self, tap: Tap, batch: Batch, lengths: Any = None, *, predictions: bool = False, readable: bool = False
+        self,
+        tap: Tap,
+        batch: Batch,
+        lengths: Any = None,
+        *,
+        predictions: bool = False,
+        readable: bool = False,
+        relevance: bool = True,
     ) -> tuple[Activations, Any]:
         needs = self._collection.needs
         activations, output = tap.run(
@@ -168,7 +184,7 @@ class BatchReader:
             lengths=lengths,
             predictions=predictions or "predictions" in needs,
             readable=readable or self._collection.wants_predictions,
-            relevance="relevance" in needs,
+            relevance=relevance and "relevance" in needs,
         )
         return self._in_layout_order(activations), output
 

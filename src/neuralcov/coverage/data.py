@@ -17,6 +17,7 @@ from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
 from neuralcov.coverage.store import AnyPath
 from neuralcov.results import InputTable, Results, SliceTable
+from neuralcov.statistics.calibration import Calibration
 
 
 class CoverageData:
@@ -63,6 +64,11 @@ class CoverageData:
     def states(self) -> States:
         """Return one state per criterion, to read before the next update; take a :meth:`snapshot` to keep them."""
         return self._measurement.collection.states
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Return what calibration learnt; ``None`` before it, and where a state was loaded without it."""
+        return self._measurement.learnt.calibration
 
     def fork(self) -> Self:
         """Copy this coverage: the same model, options, calibration and state, and from here on independent."""

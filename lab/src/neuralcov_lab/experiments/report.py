@@ -13,6 +13,8 @@ from neuralcov_lab.experiments.jobs import DONE, JobFolder, JobResult, estimate,
 from neuralcov_lab.experiments.lcc.page import proof_page
 from neuralcov_lab.experiments.lcc.plan import NAME as LCC
 from neuralcov_lab.experiments.ranking import Standing, costs, planned_criteria, ranking
+from neuralcov_lab.experiments.selecting.page import select_page
+from neuralcov_lab.experiments.selecting.plan import NAME as SELECT
 
 PAGES = (
     "diversity-image",
@@ -55,6 +57,9 @@ def write_report(folder: JobFolder) -> list[Path]:
     jobs = [job for job in folder.results() if job.belongs_to(LCC)]
     if jobs:
         page(LCC, proof_page(jobs, _notes(folder, LCC)))
+    jobs = [job for job in folder.results() if job.belongs_to(SELECT)]
+    if jobs:
+        page(SELECT, select_page(jobs, _notes(folder, SELECT)))
     page("ranking", _index(folder, found, standings))
     written.append(folder.path / "results.json")
     write_json(written[-1], _content(folder, found, standings))
