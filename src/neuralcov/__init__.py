@@ -6,6 +6,7 @@ from neuralcov.core.errors import CoverageWarning, NeuralcovError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import CC, DSC, KMNC, LCC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP
 from neuralcov.fuzz import Fuzzer, FuzzSettings
+from neuralcov.rank import minimise, rank, select
 from neuralcov.tap import Batch
 
 __version__ = "0.1.0"
@@ -35,4 +36,7 @@ __all__ = [
     "Fuzzer",
     "NeuralcovError",
     "__version__",
+    "minimise",
+    "rank",
+    "select",
 ]

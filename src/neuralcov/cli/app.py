@@ -17,6 +17,7 @@ from neuralcov.cli.fuzz import fuzz
 from neuralcov.cli.gate import compare, gate
 from neuralcov.cli.layers import layers
 from neuralcov.cli.measure import measure
+from neuralcov.cli.ranking import minimise, rank, select
 from neuralcov.cli.show import show
 
 app = typer.Typer(
@@ -43,7 +44,7 @@ def _common(
     """Test coverage for neural networks."""
 
 
-for command in (demo, layers, measure, show, compare, gate, combine):
+for command in (demo, layers, measure, show, compare, gate, combine, rank, select, minimise):
     app.command()(command)
 app.add_typer(fuzz, name="fuzz")
 for entry in entry_points(group="neuralcov.commands"):

@@ -35,7 +35,8 @@ ORDER_FREE = "order-free"
 SPLIT_FREE = "split-free"
 MERGE_EXACT = "merge exact"
 DUPLICATE_FREE = "a duplicate adds nothing"
-ALL_PROMISES = frozenset({NEVER_FALLS, ORDER_FREE, SPLIT_FREE, MERGE_EXACT, DUPLICATE_FREE})
+SUBMODULAR = "submodular"
+ALL_PROMISES = frozenset({NEVER_FALLS, ORDER_FREE, SPLIT_FREE, MERGE_EXACT, DUPLICATE_FREE, SUBMODULAR})
 
 
 @dataclass(frozen=True, eq=False)

@@ -178,6 +178,15 @@ class BatchReader:
         """Run the model once; return the activations and the model's output."""
         return self._run(self.tap(hint=""), self._batch(inputs, labels), lengths, predictions=predictions)
 
+    def run_batch(self, batch: Batch, *, relevance: bool) -> tuple[Activations, Any]:
+        """Run the model on a batch of a loader, with the classes it chose where there are some to read.
+
+        Args:
+            batch: as :meth:`inputs` gives it.
+            relevance: whether to compute relevance where a criterion needs it.
+        """
+        return self._run(self.tap(hint=""), batch, readable=True, relevance=relevance)
+
     def _batch(self, inputs: Any, labels: Any) -> Batch:
         """Put a batch together, unless the inputs are one already."""
         if not isinstance(inputs, Batch):
@@ -187,7 +196,14 @@ class BatchReader:
         return replace(inputs, labels=self._labels(inputs.labels if labels is None else labels))
 
     def _run(
-        self, tap: Tap, batch: Batch, lengths: Any = None, *, predictions: bool = False, readable: bool = False
+        self,
+        tap: Tap,
+        batch: Batch,
+        lengths: Any = None,
+        *,
+        predictions: bool = False,
+        readable: bool = False,
+        relevance: bool = True,
     ) -> tuple[Activations, Any]:
         needs = self._collection.needs
         asked = predictions or readable or "predictions" in needs or self._collection.wants_predictions
@@ -197,7 +213,7 @@ class BatchReader:
             predictions=predictions or "predictions" in needs,
             # Layers spread over ranks would have to be put together first.
             readable=asked or not tap.spread,
-            relevance="relevance" in needs,
+            relevance=relevance and "relevance" in needs,
         )
         return with_decisions(self._in_layout_order(activations), asked=asked), output
 

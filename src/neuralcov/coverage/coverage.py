@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.data import CoverageData
 from neuralcov.coverage.judging import JudgingCoverage
 from neuralcov.coverage.measurement import Measurement
+from neuralcov.coverage.running import Run, run_all
 from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.store import AnyPath
 from neuralcov.tap import Batch, LayerChoice, Tap
@@ -246,6 +247,31 @@ class Coverage(JudgingCoverage):
             The activations, for ``activations=`` of the other methods, and the model's output.
         """
         return self._reader.run(inputs, labels, lengths, predictions=predictions)
+
+    def runs(
+        self,
+        data: Iterable[Any],
+        *,
+        lengths: Lengths | None = None,
+        progress: bool | None = None,
+        title: str = "running",
+        known: Callable[[Run], int] | None = None,
+        relevance: bool = False,
+    ) -> Iterator[Run]:
+        """Yield every batch of a loader with its activations and the model's output; nothing is observed.
+
+        Args:
+            data: a loader of batches.
+            lengths: as for :meth:`assess`.
+            progress: show a bar; by default only in a terminal.
+            title: what the bar says.
+            known: asked after the first batch how many of the first inputs need not be run: later batches among these
+                come without activations.
+            relevance: whether to compute relevance, where a criterion needs it.
+        """
+        return run_all(
+            self._reader, data, lengths=lengths, progress=progress, title=title, known=known, relevance=relevance
+        )
 
     @classmethod
     def load(

@@ -19,6 +19,7 @@ from neuralcov.coverage.store import AnyPath
 from neuralcov.report import summary
 from neuralcov.results import InputTable, Results, SliceTable
 from neuralcov.results.sanity import Sanity, judge_sanity
+from neuralcov.statistics.calibration import Calibration
 
 
 class CoverageData:
@@ -73,6 +74,11 @@ class CoverageData:
     def states(self) -> States:
         """Return one state per criterion, to read before the next update; take a :meth:`snapshot` to keep them."""
         return self._measurement.collection.states
+
+    @property
+    def calibration(self) -> Calibration | None:
+        """Return what calibration learnt; ``None`` before it, and where a state was loaded without it."""
+        return self._measurement.learnt.calibration
 
     def fork(self) -> Self:
         """Copy this coverage: the same model, options, calibration and state, and from here on independent."""

@@ -15,7 +15,7 @@ from typing_extensions import override
 from neuralcov.core.abundance import Estimate, chance_of_new, kinds_of_more, kinds_to_come, rarefied, shown_times
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_admitted, no_counts
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of
+from neuralcov.core.criterion import ALL_PROMISES, SUBMODULAR, Criterion, State, widths_of
 from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.kind_set import (
@@ -99,7 +99,8 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     @property
     @override
     def promises(self) -> frozenset[str]:
-        return ALL_PROMISES
+        # A median of sums may first stand still and then move: what an input gains can rise as others come in.
+        return ALL_PROMISES if self.linear else ALL_PROMISES - {SUBMODULAR}
 
     @abstractmethod
     def kinds(self, batch: Activations) -> Int[Tensor, "batch k 2"]:

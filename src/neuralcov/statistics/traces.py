@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -23,6 +23,8 @@ from neuralcov.statistics.statistic import Statistic
 
 # Enough that the median of a sample lies amid the rows.
 _MIDDLE_ROWS = 255
+
+_SAMPLED_AT_ONCE = 1024
 
 LayerGlobs = str | tuple[str, ...] | None
 
@@ -119,6 +121,31 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
             blocks=tuple(block[part.to(block.device)] for block, part in zip(self.blocks, parts, strict=True)),
             labels=None if self.labels is None else self.labels[kept],
             predictions=None if self.predictions is None else self.predictions[kept],
+            sets=(),
+            finite=(),
+        )
+
+    def sample(self, name: str, widths: Mapping[str, int], most: int) -> TraceStore:
+        """Return the traces of one layer and of at most so many inputs, evenly spaced among all.
+
+        Args:
+            name: the layer, one of ``names``.
+            widths: neurons of the layers in ``names``.
+            most: how many inputs; all where there are no more.
+        """
+        whole = self.of_layers((name,))
+        count = min(most, len(whole))
+        wanted = torch.arange(count) * len(whole) // max(1, count)
+        start = sum(widths[other] for other in self.names[: self.names.index(name)])
+        columns = slice(start, start + widths[name])
+        # Part by part: rows of all layers may be a thousand times as wide.
+        parts = [whole.rows(part)[:, columns].clone() for part in torch.split(wanted, _SAMPLED_AT_ONCE)]
+        return replace(
+            whole,
+            names=(name,),
+            blocks=(torch.cat(parts),) if parts else (),
+            labels=None if whole.labels is None else whole.labels[wanted],
+            predictions=None if whole.predictions is None else whole.predictions[wanted],
             sets=(),
             finite=(),
         )

@@ -21,6 +21,7 @@ from neuralcov.core.criterion import (
     NEVER_FALLS,
     ORDER_FREE,
     SPLIT_FREE,
+    SUBMODULAR,
     Criterion,
 )
 from neuralcov.core.errors import CoverageWarning
@@ -244,6 +245,20 @@ def law_a_duplicate_adds_nothing(case: LawCase) -> None:
     again = criterion.observe(state, case.suite)
     _same(criterion.value(again), criterion.value(state), "the value after every input came twice")
     assert not criterion.gain(state, case.suite).any(), "an input seen before has a gain"
+
+
+def law_submodular(case: LawCase) -> None:
+    """Check that no input gains more on a suite than on a part of it."""
+    if SUBMODULAR not in case.criterion.promises:
+        return
+    criterion = case.criterion
+    state = criterion.init(case.suite.layout)
+    before = criterion.gain(state, case.candidates)
+    for start in range(0, case.suite.size, 3):
+        state = criterion.observe(state, case.suite.take(slice(start, start + 3)))
+        gains = criterion.gain(state, case.candidates)
+        assert bool((gains <= before + 1e-12 * before.abs()).all()), f"gains rose from {before} to {gains}"
+        before = gains
 
 
 def law_saved_coverage_goes_on(case: LawCase) -> None:

@@ -332,3 +332,28 @@ def test_a_forecast_is_the_value_of_more_inputs_of_the_sort():
     assert coverage.values()[name] == pytest.approx(foretold, rel=0.03)
     with pytest.raises(InputError, match=r"forecast\(7\): expected a whole number from 1200 on"):
         coverage.forecast(7)
+
+
+# Rarity
+
+
+@pytest.mark.parametrize("decisions", [True, False])
+@pytest.mark.parametrize("flavour", ["smooth", "constant"])
+def test_rarity_is_the_mean_weight_of_an_inputs_kinds(decisions, flavour):
+    training = batch(0, 300, decisions=decisions, flavour=flavour)
+    suite = batch(1, 40, decisions=decisions, spread=1.5, flavour=flavour)
+    coverage = measured(nc.LCC(), training)
+    layers = oracle(training)
+    kinds = kinds_by_layer(layers, suite)
+    expected = [
+        sum(layers[name].table.get(shown[row], 1) ** -0.5 for name, shown in kinds.items()) / len(kinds)
+        for row in range(suite.size)
+    ]
+    assert coverage.criteria[0].rarity(suite).tolist() == pytest.approx(expected)
+
+
+def test_what_is_not_finite_has_no_rarity():
+    coverage = measured(nc.LCC(), batch(0, 50))
+    suite = batch(1, 3)
+    suite.layers["fc"][1, 0] = torch.nan
+    assert coverage.criteria[0].rarity(suite).isnan().tolist() == [False, True, False]

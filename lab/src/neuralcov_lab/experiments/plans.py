@@ -18,6 +18,7 @@ from neuralcov_lab.experiments import (
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.lcc import plan as lcc
 from neuralcov_lab.experiments.scales import Scale
+from neuralcov_lab.experiments.selecting import plan as selecting
 
 PLANS: dict[str, Callable[[Scale], list[Job]]] = {
     "diversity-image": diversity_image.plan,
@@ -31,6 +32,7 @@ PLANS: dict[str, Callable[[Scale], list[Job]]] = {
     "order": order.plan,
     "figures": illustrations.plan,
     lcc.NAME: lcc.plan,
+    selecting.NAME: selecting.plan,
 }
 
 

@@ -13,6 +13,8 @@ from neuralcov_lab.experiments.jobs import DONE, JobFolder, JobResult, estimate,
 from neuralcov_lab.experiments.lcc.page import proof_page
 from neuralcov_lab.experiments.lcc.plan import NAME as LCC
 from neuralcov_lab.experiments.ranking import Standing, costs, planned_criteria, ranking
+from neuralcov_lab.experiments.selecting.page import select_page
+from neuralcov_lab.experiments.selecting.plan import NAME as SELECT
 
 PAGES = (
     "diversity-image",
@@ -55,6 +57,9 @@ def write_report(folder: JobFolder) -> list[Path]:
     jobs = [job for job in folder.results() if job.belongs_to(LCC)]
     if jobs:
         page(LCC, proof_page(jobs, _notes(folder, LCC)))
+    jobs = [job for job in folder.results() if job.belongs_to(SELECT)]
+    if jobs:
+        page(SELECT, select_page(jobs, _notes(folder, SELECT)))
     page("ranking", _index(folder, found, standings))
     written.append(folder.path / "results.json")
     write_json(written[-1], _content(folder, found, standings))
@@ -72,6 +77,9 @@ def _index(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[S
         "each row of the second table the same weight. Pairs are any two suites of an order. x1 is the beginning of "
         "x10: criteria which never fall have that part of an order for nothing.",
         tables.ranking_table(standings),
+        "By way of measuring, with the interval in which the share lies in 95 of 100 cases (Wilson's, as if orders "
+        "were independent, which they are not quite):",
+        tables.bases_table([standing for standing in standings if standing.total.judged]),
         "By experiment and way of measuring:",
         tables.parts_table([standing for standing in standings if standing.total.judged]),
         f"The paper: {paper.source()}.",

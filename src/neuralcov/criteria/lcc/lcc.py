@@ -133,6 +133,16 @@ class LCC(DistinctCriterion):
         known = marks.clamp(min=1).double().pow(-0.5)
         return torch.where(marks == OFF_THE_MAP, 0.0, torch.where(marks == NEW_DECISION, 1.0, known))
 
+    def rarity(self, batch: Activations) -> Float[Tensor, "batch"]:
+        """Return how rare in training data each input's kinds are: the mean of c^−½ over the layers it has a kind in.
+
+        A kind that no training input showed counts 1, off the map or not. NaN for an input without any kind.
+        """
+        kinds, marks = self._found(batch)
+        there = (kinds != ABSENT).any(2) & self.finite(batch)[:, None]
+        weights = torch.where(there, marks.clamp(min=1).double().pow(-0.5), 0.0)
+        return weights.sum(1) / there.sum(1)
+
     @override
     def sums(self, state: DistinctState) -> Float[Tensor, "layers"]:
         training: TrainingKinds = self.require_learnt()

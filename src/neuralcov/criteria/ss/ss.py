@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import no_counts, not_finite
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of, with_excluded
+from neuralcov.core.criterion import ALL_PROMISES, SUBMODULAR, Criterion, State, widths_of, with_excluded
 from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.ss.admission import OrderedAdmission
@@ -60,7 +60,8 @@ class SS(Criterion[SSState]):
     @property
     @override
     def promises(self) -> frozenset[str]:
-        return ALL_PROMISES
+        # A pair is shown by two inputs: one of them may gain only once the other is there.
+        return ALL_PROMISES - {SUBMODULAR}
 
     @override
     def init(self, layout: Layout) -> SSState:

@@ -1,0 +1,1 @@
+"""``select``: which order of unlabelled inputs shows faults first."""
