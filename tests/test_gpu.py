@@ -410,3 +410,23 @@ def test_lvc_never_waits_beside_extreme_inputs():
         fitted.value(after)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("criteria", [[nc.LCC(), nc.KMNC(10)], [nc.NC()]], ids=["wanted", "not wanted"])
+@pytest.mark.filterwarnings("ignore::neuralcov.core.errors.CoverageWarning")
+def test_sanity_is_the_same_with_recorded_updates(criteria):
+    model = small_network().eval()
+    x = torch.randn(640, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        y = model(x.cuda()).argmax(1).cpu()
+    x[600:] = x[:40]
+    y[::3] = 0
+    found = []
+    for recorded in (True, False):
+        coverage = nc.Coverage(model, criteria, cuda_graph=recorded)
+        coverage.calibrate([(x[i : i + 64], y[i : i + 64]) for i in range(0, 640, 64)])
+        coverage.assess([(x[i : i + 64], y[i : i + 64]) for i in range(0, 640, 64)])
+        found.append(coverage.sanity())
+    assert found[0] == found[1]
+    assert found[0].duplicates == 40
+    assert found[0].judged == 640

@@ -211,8 +211,9 @@ class BatchReader:
             batch,
             lengths=lengths,
             predictions=predictions or "predictions" in needs,
-            # Layers spread over ranks would have to be put together first.
-            readable=asked or not tap.spread,
+            # For accuracy and classes. Outputs spread over ranks would have to be put together first, and a function of
+            # the user's own may take its time.
+            readable=asked or not (tap.spread or (tap.decisions.told and batch.labels is None)),
             relevance=relevance and "relevance" in needs,
         )
         return with_decisions(self._in_layout_order(activations), asked=asked), output

@@ -138,7 +138,9 @@ class GraphedUpdates:
         assert self.collection.layout is not None
         predictions = "predictions" in self.collection.needs
         asked = predictions or self.collection.wants_predictions
-        activations, _ = self.tap.run(Batch(inputs), predictions=predictions, readable=True)
+        # A function of the user's own may not be one that can be recorded.
+        readable = asked or not self.tap.decisions.told
+        activations, _ = self.tap.run(Batch(inputs), predictions=predictions, readable=readable)
         outputs = with_decisions(in_layout_order(activations, self.collection.layout), asked=asked)
         if self.collection.keeps_keys:
             # Keys are recorded as well: computed afterwards, each would be started by the host.

@@ -71,7 +71,7 @@ class Tap:
         self._mode = mode
         self._device = None if device is None else torch.device(device)
         self._watched = Watched.of(self.model, self.chosen)
-        self._mask_notes, self._decisions = MaskNotes(), Decisions(predict)
+        self._mask_notes, self.decisions = MaskNotes(), Decisions(predict)
         self._steps = TimeSteps(self.chosen, steps)
         self._experts = ExpertRows(self.model, self.chosen)
         self._probe = Probe(self.model, self._noted, layers, rows, self._experts)
@@ -141,7 +141,7 @@ class Tap:
 
     def output_findings(self) -> list[Finding]:
         """Return what all outputs seen so far say about how classes are read off them. Waits for the device."""
-        return self._decisions.findings()
+        return self.decisions.findings()
 
     @contextmanager
     def open(self) -> Iterator[None]:
@@ -242,11 +242,11 @@ class Tap:
                 self._ran = True
                 self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
             self._layers.complete(forward_pass, self.model)
-            decided = predictions or relevance or (readable and self._decisions.readable(output, size))
+            decided = predictions or relevance or (readable and self.decisions.readable(output, size))
             if self._shards is not None:
-                own = decided and not self._decisions.told
+                own = decided and not self.decisions.told
                 self._shards.check(forward_pass.layers, scores_of(output), classes=own)
-            classes = self._decisions.read(output, size) if decided else None
+            classes = self.decisions.read(output, size) if decided else None
             explained = None if classes is None else explain(forward_pass, self.chosen, output, classes)
         self._steps.keep(forward_pass.steps)
         self._mask_notes.take(forward_pass.masks)
