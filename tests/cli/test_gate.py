@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 import neuralcov as nc
 from neuralcov import demo
@@ -70,6 +71,27 @@ def test_compare(run, files, tmp_path, monkeypatch):
     assert (verdict_of(out, "LCC.relative"), verdict_of(out, "SNAC")) == ("=", "?")
     code, _, err = run("compare", files / "test.ncov", files / "other.ncov")
     assert (code, "no criterion in common" in err) == (2, True)
+
+
+def test_what_the_field_shows_and_the_suite_lacks(run, files, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run("compare", files / "test.ncov", files / "half.ncov", "--lacks", "--json", tmp_path / "l.json")
+    assert (code, "kinds that test.ncov shows and half.ncov lacks" in out) == (0, True)
+    assert max(map(len, out.splitlines())) <= 80
+    rows = json.loads((tmp_path / "l.json").read_text())["rows"]
+    assert [row["share"] for row in rows] == sorted((row["share"] for row in rows), reverse=True)
+    # Input by input: how many have a kind that none of the first 300 has.
+    cov = nc.Coverage.load(files / "test.ncov", demo.train_digits(progress=False))
+    x = demo.digits("test").pixels()
+    kinds = cov.criteria[0].kinds(cov.run(x)[0])[..., 0]
+    for layer, column in zip(cov.layout, kinds.T, strict=True):
+        lacked = ~torch.isin(column[300:], column[:300])
+        row = next(row for row in rows if row["layer"] == layer)
+        assert row["inputs"] == int(lacked.sum())
+        assert row["kinds"] == len(column[300:][lacked].unique())
+        assert max(row["largest"]) == int(column[300:][lacked].unique(return_counts=True)[1].max())
+    code, _, err = run("compare", files / "retrained.ncov", files / "test.ncov", "--lacks")
+    assert (code, "calibrations differ" in " ".join(err.split())) == (2, True)
 
 
 def test_gate_in_both_directions(run, files):

@@ -16,10 +16,11 @@ from neuralcov.cli.exits import NO
 from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.core.files import write_json
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.report.text import comparison_table, gate_lines
+from neuralcov.report.text import comparison_table, gate_lines, lacking_table
 from neuralcov.results.compare import Comparison, Side
 from neuralcov.results.compare import compare as compare_sides
 from neuralcov.results.gate import Policy, judge_gate
+from neuralcov.results.lacking import find_lacking
 from neuralcov.results.results import Results
 
 Json = Annotated[Path | None, typer.Option(help="Write the result as JSON.")]
@@ -28,9 +29,15 @@ Json = Annotated[Path | None, typer.Option(help="Write the result as JSON.")]
 def compare(
     first: Annotated[Path, typer.Argument(help="A state file (.ncov).")],
     second: Annotated[Path, typer.Argument(help="Another one, of the same criteria and layers.")],
+    lacks: Annotated[
+        bool, typer.Option("--lacks", help="Show what the first shows and the second lacks: what to collect next.")
+    ] = False,
     json: Json = None,
 ) -> None:
     """Compare two suites; nobody wins within two standard errors."""
+    if lacks:
+        _show_lacking(first, second, json)
+        return
     found = _compared(first, second)[0]
     if json is not None:
         write_json(json, found.to_json())
@@ -81,6 +88,17 @@ def gate(
         console.print(Text(line, "bold red" if "NOT" in line.partition(":")[0] else ""), highlight=False)
     if not verdict.met:
         raise typer.Exit(NO)
+
+
+def _show_lacking(field: Path, suite: Path, json: Path | None) -> None:
+    """Show the kinds that one state shows and another lacks."""
+    ours, theirs = Coverage.load(field), Coverage.load(suite)
+    found = find_lacking(_result(field, ours), _result(suite, theirs), ours.lacking(theirs))
+    if json is not None:
+        write_json(json, found.to_json())
+    if not found.rows:
+        raise InputError(f"{field}: no criterion here counts kinds; measure with LCC")
+    output().print(lacking_table(found))
 
 
 def _compared(first: Path, second: Path) -> tuple[Comparison, Results]:

@@ -267,6 +267,10 @@ class Criterion(ABC, Generic[StateT]):
         """Return the value of so many inputs drawn at random, where kinds are counted. May wait for the device."""
         return None
 
+    def lacking(self, field: StateT, suite: StateT) -> tuple[Int[Tensor, "kinds"], ...] | None:
+        """Return, for each column of kinds, how often inputs of ``field`` showed each kind that ``suite`` lacks."""
+        return None
+
     def forecast(self, state: StateT, inputs: int) -> float | None:
         """Return the value to expect of so many inputs of the same sort, more than there were, where it can be told.
 

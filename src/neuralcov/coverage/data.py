@@ -149,6 +149,14 @@ class CoverageData:
             )
         return self._measurement.collection.forecast(inputs)
 
+    def lacking(self, suite: CoverageData) -> dict[str, tuple[tuple[int, ...], ...]]:
+        """Return how often inputs here showed each kind that a suite lacks, by criterion and column of kinds.
+
+        Args:
+            suite: a coverage of the same model, criteria and calibration.
+        """
+        return merging.lacking(self._measurement, suite._measurement)
+
     def by_layer(self) -> tuple[LayerRow, ...]:
         """Return one row per layer, with ``layer``, ``neurons`` and ``values``."""
         return self._measurement.collection.by_layer()

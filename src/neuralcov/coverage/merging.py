@@ -108,3 +108,22 @@ def merge(ours: Measurement, other: Measurement, overlap: str) -> None:
     if sliced:
         # States of slices are not kept, so that theirs cannot be merged.
         warnings.warn("slices: merging drops what slices cover; assess again for all", CoverageWarning, stacklevel=3)
+
+
+def lacking(field: Measurement, suite: Measurement) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Return how often the field showed each kind that a suite lacks; refuse what does not belong together."""
+    ours, theirs = field.collection, suite.collection
+    require_same_criteria(field, theirs.names, suite.learnt_ids(), "the suite", suite)
+    if ours.layout is None or theirs.layout is None:
+        return {}
+    ours.layout.require_same(theirs.layout, "the suite")
+    require_same_definitions(field, theirs.definitions, "the suite")
+    model = suite.provenance.measured_on(empty=theirs.empty)
+    require_same_model(field, None if model is None else str(model["id"]), "the suite")
+    found = {}
+    with ours.turn:
+        for criterion, mine, other in zip(ours.criteria, ours.states, theirs.states, strict=True):
+            counts = criterion.lacking(mine, other)
+            if counts is not None:
+                found[criterion.name] = tuple(tuple(some.tolist()) for some in counts)
+    return found

@@ -186,6 +186,16 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         return Estimate(float(value), float(scale))
 
     @override
+    def lacking(self, field: DistinctState, suite: DistinctState) -> tuple[Int[Tensor, "kinds"], ...] | None:
+        counts, shown = self.times_shown(field), field.seen.compact()
+        if counts is None:
+            return None
+        missing = ~suite.seen.contains(shown.keys)
+        columns = torch.zeros_like(counts) if shown.columns is None else shown.columns
+        found = (counts[missing & (columns == column)] for column in range(field.columns))
+        return tuple(some.sort(descending=True).values for some in found)
+
+    @override
     def forecast(self, state: DistinctState, inputs: int) -> float | None:
         counts = self.times_shown(state)
         if state.columns != 1 or counts is None or not len(counts) or not self._counts_kinds:
