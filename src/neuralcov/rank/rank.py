@@ -29,7 +29,7 @@ from neuralcov.tap.inputs import Lengths
 
 # All but this one grow with doubt.
 _SMALLEST_FIRST = frozenset({"margin"})
-# Chosen on two networks for Fashion-MNIST with 200 and 500 labels: at 1 few labels may mislead, at 60 they teach little.
+# Chosen on two networks for Fashion-MNIST, 200 and 500 labels: at 1 few labels may mislead, at 60 they teach little.
 _RIDGE = 5.0
 
 
