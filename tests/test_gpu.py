@@ -334,7 +334,8 @@ def test_excluded_inputs_are_named_without_waiting_for_the_device():
     ids = [[f"{batch}-{row}" for row in range(8)] for batch in range(12)]
     for graph in (False, True):
         coverage = nc.Coverage(model, [nc.NC(0.4), nc.NLC(), nc.TKNP(3)], cuda_graph=graph)
-        coverage.assess([nc.Batch(*each) for each in named(inputs, ids)], progress=False)
+        with pytest.warns(nc.CoverageWarning, match="2 inputs with NaN"):
+            coverage.assess([nc.Batch(*each) for each in named(inputs, ids)], progress=False)
         assert [finding.ids for finding in coverage.findings()] == [("7-2", "9-5")] * 3
     fixed = nc.Coverage(model, [nc.NC(0.4), nc.NLC()])
     with fixed.tap():

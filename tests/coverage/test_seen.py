@@ -36,7 +36,7 @@ def test_the_overlap_of_small_suites_is_exact(ours, theirs):
 @pytest.mark.parametrize(("size", "shared"), [(5_000, 500), (100_000, 1_000), (100_000, 100_000)])
 def test_the_overlap_of_large_suites_is_about_right(size, shared):
     one, other = seen(np.arange(size)), seen(np.arange(size - shared, 2 * size - shared))
-    assert len(one.sketch) == SKETCH_SIZE
+    assert len(one.sketch.words) == SKETCH_SIZE
     # Some hundred of the common inputs at least are in both sketches, by which chance has little to say.
     expected = shared * min(1, SKETCH_SIZE / size)
     assert one.overlap(other) == pytest.approx(shared, rel=5 / np.sqrt(expected))
@@ -45,10 +45,10 @@ def test_the_overlap_of_large_suites_is_about_right(size, shared):
 
 def test_merging_keeps_the_smallest_of_both():
     one, other = seen(np.arange(4_000)), seen(np.arange(3_000, 9_000))
-    whole = np.concatenate([one.sketch, other.sketch])
+    whole = np.concatenate([one.sketch.words, other.sketch.words])
     one.merge(other)
-    assert np.array_equal(one.sketch, np.unique(whole)[:SKETCH_SIZE])
-    assert one.sketch.tolist() == seen(np.arange(9_000)).sketch.tolist()
+    assert np.array_equal(one.sketch.words, np.unique(whole)[:SKETCH_SIZE])
+    assert one.sketch.words.tolist() == seen(np.arange(9_000)).sketch.words.tolist()
     assert [run.inputs for run in one.runs] == [4_000, 6_000]
     assert one.shared == pytest.approx(1_000, rel=0.2)
 
@@ -60,7 +60,7 @@ def test_only_what_was_taken_counts():
     found.add(batch, torch.zeros(6, dtype=torch.bool))
     assert found.runs[0].inputs == 3
     assert found.runs[0].id == seen([0, 2, 3]).runs[0].id
-    assert found.sketch.tolist() == seen([0, 2, 3]).sketch.tolist()
+    assert found.sketch.words.tolist() == seen([0, 2, 3]).sketch.words.tolist()
 
 
 def test_a_copy_goes_its_own_way():
@@ -88,7 +88,7 @@ def test_salted_keys_show_nothing_without_the_salt():
     assert one.overlap(same) == 40
     assert one.common_runs(same)
     for stranger in (other, plain):
-        assert not set(one.sketch.tolist()) & set(stranger.sketch.tolist())
+        assert not set(one.sketch.words.tolist()) & set(stranger.sketch.words.tolist())
         assert one.runs[0].id != stranger.runs[0].id
         assert one.overlap(stranger) == 0
         assert not one.common_runs(stranger)
@@ -97,7 +97,7 @@ def test_salted_keys_show_nothing_without_the_salt():
 
 def test_no_keys_at_all():
     nothing = seen(range(40), rule=KeyRule.of("none", None))
-    assert (nothing.runs[0].id, nothing.runs[0].inputs, len(nothing.sketch)) == (None, 40, 0)
+    assert (nothing.runs[0].id, nothing.runs[0].inputs, len(nothing.sketch.words)) == (None, 40, 0)
     assert nothing.overlap(nothing.copy()) == 0
     assert nothing.common_runs(nothing.copy()) == ()
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import neuralcov as nc
-from neuralcov.report import layer_table, slice_tables, value_table
+from neuralcov.report import layer_tables, slice_tables, value_table
 from neuralcov.results import SliceRow, SliceTable
 
 
@@ -55,6 +55,6 @@ def test_tables():
     table = value_table(found)
     assert [column.header for column in table.columns] == ["criterion", "value", "beside it"]
     assert table.row_count == 2
-    layers = layer_table(found)
+    (layers,) = layer_tables(found)
     assert [column.header for column in layers.columns] == ["layer", "neurons", "NC(0.5)", "NLC"]
     assert layers.row_count == 2

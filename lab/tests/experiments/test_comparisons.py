@@ -59,6 +59,7 @@ def test_ranking_says_how_often_a_single_run_would_be_right():
     assert str(standing.total) == "2/3"
     assert standing.share_once == pytest.approx((0.5 + 1 + 0) / 3)
     assert "| NLC | 2/3 | 67% | 50% |" in tables.ranking_table([standing])
+    assert "| NLC | 67% (21% to 94%) of 3 |" in tables.bases_table([standing])
     assert standing.to_json()["share once"] == standing.share_once
 
 

@@ -17,6 +17,7 @@ from neuralcov.cli.fuzz import fuzz
 from neuralcov.cli.layers import layers
 from neuralcov.cli.measure import measure
 from neuralcov.cli.ranking import minimise, rank, select
+from neuralcov.cli.show import show
 
 app = typer.Typer(
     name="neuralcov",
@@ -42,7 +43,7 @@ def _common(
     """Test coverage for neural networks."""
 
 
-for command in (demo, layers, measure, combine, rank, select, minimise):
+for command in (demo, layers, measure, show, combine, rank, select, minimise):
     app.command()(command)
 app.add_typer(fuzz, name="fuzz")
 for entry in entry_points(group="neuralcov.commands"):

@@ -11,6 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from neuralcov.core.errors import CoverageWarning
+from neuralcov.report import layer_tables, missing_table, sanity_lines, slice_tables, value_table
+from neuralcov.results import Results
 
 
 class _Output(Console):
@@ -28,6 +30,32 @@ def output() -> Console:
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
     # Names of files and layers may hold square brackets or colons, which are no markup.
     return _Output(width=width, markup=False, emoji=False)
+
+
+def print_result(result: Results, *, by_layer: bool = False, findings: bool = False) -> None:
+    """Print what was measured.
+
+    Args:
+        result: what was measured.
+        by_layer: whether to show every layer.
+        findings: whether to show findings as notes, where they were not told as warnings.
+    """
+    for sentence in (*result.notes, *(result.findings if findings else ())):
+        note(sentence)
+    console = output()
+    if result.sanity is not None:
+        for line in sanity_lines(result.sanity):
+            console.print(Text(line, "bold red" if line.startswith("ALARM") else ""), highlight=False)
+    console.print(value_table(result))
+    for sentence in dict.fromkeys(sentence for sliced in result.slices for sentence in sliced.notes):
+        note(sentence)
+    for table in slice_tables(result):
+        console.print(table)
+    if by_layer:
+        for table in layer_tables(result):
+            console.print(table)
+    if result.missing:
+        console.print(missing_table(result))
 
 
 def complain(sentence: str) -> None:

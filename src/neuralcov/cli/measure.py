@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from neuralcov.cli import options
-from neuralcov.cli.console import note, output
-from neuralcov.core.criterion import Criterion
+from neuralcov.cli import defaults, options
+from neuralcov.cli.console import print_result
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.report import layer_table, slice_tables, value_table
 from neuralcov.results.input_table import writer_for
 from neuralcov.sources.data import load_data, parse_channels
 from neuralcov.sources.models import load_model, weights_of
@@ -28,7 +27,10 @@ def measure(
     criteria: Annotated[
         list[str] | None,
         typer.Option(
-            "--criterion", "-c", help="Such as nlc, nc:0.75 or lsc:10,by=label; repeat it. Otherwise nlc, nc and tknc."
+            "--criterion",
+            "-c",
+            help="Such as lcc, nc:0.75 or 'LSC(10, by=label)'; repeat it. Otherwise LCC, KMNC(100), SNAC and DSC on "
+            "the last layer before the output; without --calibrate NLC, NC(0.75) and TKNC(10).",
         ),
     ] = None,
     calibrate: Annotated[str | None, typer.Option(help="Training data, or a saved calibration (.ncal).")] = None,
@@ -50,7 +52,8 @@ def measure(
         str | None, typer.Option(help="Where data are mappings: their keys with metadata, joined by commas.")
     ] = None,
     per_input: Annotated[Path | None, typer.Option(help="Write a table of the inputs (.csv or .jsonl).")] = None,
-    by_layer: Annotated[bool, typer.Option(help="Show every layer as well.")] = False,
+    by_layer: Annotated[bool, typer.Option("--by-layer", help="Show every layer as well.")] = False,
+    missing: Annotated[bool, typer.Option("--missing", help="List neurons of which nothing is covered.")] = False,
     cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Record updates as CUDA graphs.")] = False,
 ) -> None:
     """Measure the coverage of a suite."""
@@ -68,8 +71,19 @@ def measure(
         std=parse_channels(std),
         padding=parse_padding(padding),
     )
-    # After the model, whose module may define criteria of its own.
-    chosen = _criteria(criteria)
+    saved = calibrate is not None and Path(calibrate).is_file()
+    training = None if calibrate is None or saved else read(calibrate, split="train")
+    suite = read(data)
+    if criteria:
+        # After the model, whose module may define criteria of its own.
+        chosen = [criterion_from_text(text) for text in criteria]
+    elif calibrate is None:
+        chosen = defaults.without_training_data()
+    else:
+        source = training or suite
+        names, batches = defaults.layers_of(net, layers, source.loader, metadata=_split(metadata))
+        chosen, source = defaults.with_training_data(names), replace(source, loader=batches)
+        training, suite = (None, source) if training is None else (source, suite)
     scaling = {"mean": parse_channels(mean), "std": parse_channels(std)}
     preprocessing = scaling if any(scaling.values()) else None
     coverage = Coverage(
@@ -77,11 +91,9 @@ def measure(
     )
     notes = [told]
     if calibrate is not None:
-        saved = Path(calibrate)
-        if saved.is_file():
-            coverage.calibrate(saved)
+        if training is None:
+            coverage.calibrate(Path(calibrate))
         else:
-            training = read(calibrate, split="train")
             notes.append(training.note)
             coverage.calibrate(training.loader)
         if save_calibration is not None:
@@ -92,7 +104,6 @@ def measure(
         notes.append(first.note)
         coverage.assess(first.loader)
         before, earlier = coverage.values(), coverage.inputs
-    suite = read(data)
     notes.append(suite.note)
     coverage.assess(suite.loader, slices=columns, per_input=per_input is not None)
     said = list(dict.fromkeys(sentence for sentence in notes if sentence is not None))
@@ -103,6 +114,7 @@ def measure(
         before=before,
         weights=origin,
         notes=said,
+        missing=missing,
     )
     # Files first: whoever reads the output may stop reading.
     if save is not None:
@@ -111,21 +123,8 @@ def measure(
         result.write(json)
     if per_input is not None:
         coverage.per_input().write(per_input)
-    for sentence in said:
-        note(sentence)
-    console = output()
-    console.print(value_table(result))
-    for sentence in dict.fromkeys(sentence for sliced in result.slices for sentence in sliced.notes):
-        note(sentence)
-    for table in slice_tables(result):
-        console.print(table)
-    if by_layer:
-        console.print(layer_table(result))
+    print_result(result, by_layer=by_layer)
 
 
 def _split(text: str | None) -> list[str]:
     return [] if text is None else [part.strip() for part in text.split(",") if part.strip()]
-
-
-def _criteria(texts: list[str] | None) -> list[Criterion[Any]]:
-    return [criterion_from_text(text) for text in texts or ["nlc", "nc", "tknc"]]

@@ -200,6 +200,10 @@ class Criterion(ABC, Generic[StateT]):
         """Return the value of each layer, or ``None`` where a layer has no value of its own."""
         return None
 
+    def uncovered(self, state: StateT) -> tuple[Bool[Tensor, "width"], ...] | None:
+        """Return, for each layer, the neurons of which nothing is covered; ``None`` where no neuron has cells."""
+        return None
+
     def gain(self, state: StateT, batch: Activations) -> Float[Tensor, "batch"]:
         """Return how far each input alone would move the value. This default does just that, one by one."""
         before = self.value(state)
@@ -249,6 +253,10 @@ class Criterion(ABC, Generic[StateT]):
 
     def score(self, batch: Activations) -> Float[Tensor, "batch"] | None:
         """Return the surprise of each input, where the criterion has one."""
+        return None
+
+    def likeness(self, batch: Activations) -> Int[Tensor, "batch"] | None:
+        """Return a random word for each input, the same for inputs that are alike in every layer; ``None``: no idea."""
         return None
 
     def details(self, state: StateT) -> Mapping[str, float]:

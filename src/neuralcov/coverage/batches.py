@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
@@ -16,6 +17,7 @@ from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.coverage.arrays import as_activations, in_layout_order
 from neuralcov.coverage.cuda_graph import GraphedUpdates
 from neuralcov.coverage.measurement import Measurement
+from neuralcov.coverage.suite_counts import with_decisions
 from neuralcov.tap import Batch, Tap, unpack_batch
 from neuralcov.tap.inputs import (
     Lengths,
@@ -129,6 +131,31 @@ class BatchReader:
         with self.first():
             return use(self._given(inputs, labels, activations, predictions, lengths))
 
+    def feed_all(
+        self,
+        use: Callable[[Activations], T],
+        join: Callable[[list[T]], T],
+        inputs: Any,
+        labels: Any,
+        activations: Any,
+        predictions: Any,
+        lengths: Any,
+    ) -> T:
+        """Read one batch, or every batch of a loader, and return what ``use`` makes of them, joined."""
+        if activations is not None or not is_loader(inputs):
+            return self.feed(use, inputs, labels, activations, predictions, lengths)
+        if labels is not None or predictions is not None:
+            raise InputError("labels= and predictions= go with one batch; batches of a loader carry their own")
+        found = []
+        with self.first(), self.open():
+            for batch in self.inputs(inputs, lengths, "judging", None):
+                read = self._run(self.tap(), batch)[0]
+                self.watch()
+                found.append(use(read))
+        if not found:
+            raise InputError("the data gave no batch: nothing was judged")
+        return join(found)
+
     def _given(self, inputs: Any, labels: Any, activations: Any, predictions: Any, lengths: Any) -> Activations:
         """Read one batch to measure, unless the weights have changed."""
         found = self._read(inputs, labels, activations, predictions, lengths)
@@ -179,14 +206,16 @@ class BatchReader:
         relevance: bool = True,
     ) -> tuple[Activations, Any]:
         needs = self._collection.needs
+        asked = predictions or readable or "predictions" in needs or self._collection.wants_predictions
         activations, output = tap.run(
             batch,
             lengths=lengths,
             predictions=predictions or "predictions" in needs,
-            readable=readable or self._collection.wants_predictions,
+            # Layers spread over ranks would have to be put together first.
+            readable=asked or not tap.spread,
             relevance=relevance and "relevance" in needs,
         )
-        return self._in_layout_order(activations), output
+        return with_decisions(self._in_layout_order(activations), asked=asked), output
 
     def _labels(self, labels: Any) -> Tensor | None:
         """Read labels as criteria use them; refuse what cannot be used only where a criterion needs it."""
@@ -289,6 +318,14 @@ class BatchReader:
                 warned.add("unused")
                 warnings.warn(unused, CoverageWarning, stacklevel=2)
             yield batch if lengths is None else with_lengths(batch, item, lengths, form)
+
+
+def is_loader(inputs: Any) -> bool:
+    """Return whether something is no batch but yields batches: a loader, an iterator, or a list of pairs or batches."""
+    if isinstance(inputs, (Tensor, Mapping, tuple, str, Batch, np.ndarray)) or not isinstance(inputs, Iterable):
+        return False
+    # A list of tensors, or of mappings, is the inputs of a model that takes lists.
+    return not isinstance(inputs, list) or (bool(inputs) and isinstance(inputs[0], (tuple, Batch)))
 
 
 def tracked(items: Iterable[T], title: str, show: bool | None = None) -> Iterator[T]:

@@ -17,6 +17,7 @@ from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.belonging import other_calibration
 from neuralcov.coverage.measurement import Learnt, Measurement, OldIdentity
 from neuralcov.coverage.store import AnyPath, StoredCalibration, load_calibration, save_calibration_file
+from neuralcov.coverage.suite_counts import SuiteCounts
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import in_order
 from neuralcov.tap.inputs import Lengths
@@ -52,15 +53,18 @@ def calibrate(
         stored = _read_calibration(ours, data)
         ours.provenance.take_calibration(data, stored.provenance.get("model"))
         _fit(ours, stored.calibration, stored.old_identity)
+        ours.learnt.training = stored.training
         return False
     if lengths is not None and activations is not None:
         raise InputError("lengths= goes with a loader; activations are averaged over tokens already")
     calibration: Calibration | None = None
     not_finite: Tensor | int = 0
+    counts = SuiteCounts()
     with reader.first(), reader.open():
         for batch in reader.batches(data, activations, labels, predictions, lengths, "calibrating", progress):
             calibration = (calibration or Calibration.empty(batch.layout, ours.collection.criteria)).observe(batch)
             not_finite = not_finite + batch.input_counts[NOT_FINITE]
+            counts.note((), batch)
         if calibration is None or calibration.seen == 0:
             raise CalibrationError("calibration saw no input: the training data gave no batch")
         if held_out is not None:
@@ -69,6 +73,7 @@ def calibrate(
             for batch in reader.batches(data, activations, None, None, lengths, "holding out", progress):
                 calibration = calibration.hold_out(batch)
     _fit(ours, calibration.finished(excluded=int(not_finite)))
+    ours.learnt.training = counts.settle()
     ours.provenance.calibrated()
     return True
 
@@ -132,6 +137,7 @@ def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -
         for criterion in collection.criteria
     )
     ours.learnt = Learnt(calibration, stored.old_identity)
+    ours.learnt.training = stored.training
 
 
 def save_calibration(ours: Measurement, path: AnyPath) -> None:
@@ -143,4 +149,4 @@ def save_calibration(ours: Measurement, path: AnyPath) -> None:
         )
     provenance = ours.describe()
     provenance["model"] = provenance.pop("calibration")["model"]
-    save_calibration_file(path, ours.learnt.calibration, provenance)
+    save_calibration_file(path, ours.learnt.calibration, provenance, ours.learnt.training)

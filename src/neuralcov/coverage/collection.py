@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,16 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
-from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID
 from neuralcov.core.criterion import SPLIT_FREE, Criterion, State
 from neuralcov.core.errors import HyperParameterError, InputError, MismatchError
-from neuralcov.core.findings import Finding, LayerRow
 from neuralcov.core.guards import Turn, in_turn
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import move
 from neuralcov.coverage.ownership import Holding, Owned, Shared
+from neuralcov.coverage.readings import CollectionReadings
 from neuralcov.coverage.seen import SeenInputs
 
 AnyCriterion = Criterion[Any]
@@ -28,7 +25,7 @@ Holdings = tuple[Holding[Any], ...]
 SharedStates = tuple[Shared[Any], ...]
 
 
-class CriterionCollection:
+class CriterionCollection(CollectionReadings):
     """Keep criteria together with the layers they watch and one state each.
 
     States are held as :mod:`neuralcov.coverage.ownership` says, so that nothing which somebody keeps is overwritten.
@@ -218,89 +215,6 @@ class CriterionCollection:
         found = {criterion.name: criterion.score(batch) for criterion in self.criteria}
         return {name: score for name, score in found.items() if score is not None}
 
-    @in_turn
-    def values(self) -> dict[str, float]:
-        """Return the value of each criterion; wait for the device once."""
-        if self.layout is None:
-            for criterion in self.criteria:
-                if criterion.learns:
-                    criterion.require_learnt()
-            return dict.fromkeys(self.names, 0.0)
-        numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)]).tolist()
-        for number, criterion, state in zip(numbers, self.criteria, self.states, strict=True):
-            if math.isnan(number):
-                raise InputError(
-                    f"{criterion.name} has no value: {criterion.undefined(state)}; restore a snapshot or measure again"
-                )
-        return dict(zip(self.names, numbers, strict=True))
-
-    @in_turn
-    def details(self, *, alone: bool = True) -> dict[str, dict[str, float]]:
-        """Return figures that belong beside the values, for criteria that have some.
-
-        Leave out those that mean nothing for a suite that is not ``alone`` but was added to other inputs.
-        """
-        if self.layout is None:
-            return {}
-        found = {c.name: dict(c.details(s)) for c, s in zip(self.criteria, self.states, strict=True)}
-        if not alone:
-            found = {c.name: {k: v for k, v in found[c.name].items() if k not in c.of_one_suite} for c in self.criteria}
-        return {name: figures for name, figures in found.items() if figures}
-
-    @in_turn
-    def rarefied(self, inputs: int) -> dict[str, Estimate]:
-        """Return the values of so many of the inputs drawn at random, for criteria that count kinds."""
-        if self.layout is None:
-            return {}
-        found = {c.name: c.rarefied(s, inputs) for c, s in zip(self.criteria, self.states, strict=True)}
-        return {name: value for name, value in found.items() if value is not None}
-
-    @in_turn
-    def forecast(self, inputs: int) -> dict[str, float]:
-        """Return the values to expect of so many inputs of the same sort, for criteria that can tell."""
-        if self.layout is None:
-            return {}
-        found = {c.name: c.forecast(s, inputs) for c, s in zip(self.criteria, self.states, strict=True)}
-        return {name: value for name, value in found.items() if value is not None}
-
-    @in_turn
-    def by_layer(self) -> tuple[LayerRow, ...]:
-        """Return every layer with its value under every criterion."""
-        if self.layout is None:
-            return ()
-        columns = {c.name: c.by_layer(s) for c, s in zip(self.criteria, self.states, strict=True)}
-        numbers = {name: None if column is None else column.tolist() for name, column in columns.items()}
-        return tuple(
-            LayerRow(layer, shape.neurons, {name: _number(column, i) for name, column in numbers.items()})
-            for i, (layer, shape) in enumerate(self.layout.items())
-        )
-
-    @in_turn
-    def findings(self) -> tuple[Finding, ...]:
-        """List what was left out and what to bear in mind; refuse if a criterion could place no input at all."""
-        if self.empty:
-            return ()
-        found = []
-        for criterion, state in zip(self.criteria, self.states, strict=True):
-            counts = state.counts.tolist()
-            if counts[NOT_PLACEABLE] and not counts[VALID]:
-                raise InputError(
-                    f"{criterion.name} could place none of {counts[NOT_PLACEABLE]} inputs: {criterion.exclusion_reason}"
-                )
-            if counts[NOT_FINITE]:
-                said = f"{counts[NOT_FINITE]} inputs with NaN or infinite outputs were left out"
-                found.append(self._finding(criterion, said, counts, NOT_FINITE))
-            if counts[NOT_PLACEABLE]:
-                said = f"{counts[NOT_PLACEABLE]} inputs were left out: {criterion.exclusion_reason}"
-                found.append(self._finding(criterion, said, counts, NOT_PLACEABLE))
-            found.extend(Finding(criterion.name, remark) for remark in criterion.notes(state))
-        return tuple(found)
-
-    def _finding(self, criterion: AnyCriterion, said: str, counts: Sequence[int], reason: int) -> Finding:
-        """Tell of excluded inputs, by their names where these are known."""
-        names = () if self.seen is None else self.seen.excluded.of(criterion.name, reason)
-        return Finding(criterion.name, said, counts[reason], names)
-
     def merge(self, other: CriterionCollection) -> None:
         """Take in what another collection has seen."""
         # Never in both turns at once: another thread may be merging the other way round.
@@ -325,12 +239,6 @@ class CriterionCollection:
             return
         both = zip(self.criteria, self.holdings, there, strict=True)
         self.advance(tuple(ours.merge(criterion, new) for criterion, ours, new in both))
-
-
-def _number(column: list[float] | None, index: int) -> float | None:
-    if column is None or math.isnan(column[index]):
-        return None
-    return column[index]
 
 
 def plain_keys(criteria: Sequence[AnyCriterion]) -> list[str]:

@@ -17,6 +17,7 @@ from neuralcov.core.records import flatten, map_tensors
 from neuralcov.coverage.arrays import in_layout_order
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.ownership import GraphOwned
+from neuralcov.coverage.suite_counts import DECISIONS, decisions_of, with_decisions
 from neuralcov.tap import Batch, Tap
 
 # How many shapes of input are recorded in one block; further ones are run in the ordinary way.
@@ -136,11 +137,15 @@ class GraphedUpdates:
     def _forward(self, inputs: Tensor) -> Activations:
         assert self.collection.layout is not None
         predictions = "predictions" in self.collection.needs
-        readable = self.collection.wants_predictions
-        activations, _ = self.tap.run(Batch(inputs), predictions=predictions, readable=readable)
-        outputs = in_layout_order(activations, self.collection.layout)
-        # Keys are recorded as well: computed afterwards, each would be started by the host.
-        return replace(outputs, keys=outputs.content_keys) if self.collection.keeps_keys else outputs
+        asked = predictions or self.collection.wants_predictions
+        activations, _ = self.tap.run(Batch(inputs), predictions=predictions, readable=True)
+        outputs = with_decisions(in_layout_order(activations, self.collection.layout), asked=asked)
+        if self.collection.keeps_keys:
+            # Keys are recorded as well: computed afterwards, each would be started by the host.
+            decisions = decisions_of(outputs)
+            outputs = replace(outputs, keys=outputs.content_keys)
+            outputs.shared(DECISIONS, lambda: decisions)
+        return outputs
 
     def _replay(self, recording: CapturedUpdate, batch: Batch) -> None:
         collection, outputs = self.collection, recording.outputs
@@ -167,7 +172,8 @@ class GraphedUpdates:
         collection.advance(after)
         # Copied: the next replay writes its own to the same place.
         finite = outputs.finite.clone() if self._homes else None
-        collection.note(seen, finite=finite, keys=None if seen.keys is None else seen.keys.clone())
+        copies = {"keys": seen.keys, "decisions": decisions_of(outputs)}
+        collection.note(seen, finite=finite, **{name: _copied(tensor) for name, tensor in copies.items()})
 
 
 def _free_random_numbers(device: torch.device, state: Tensor) -> None:
@@ -179,6 +185,10 @@ def _free_random_numbers(device: torch.device, state: Tensor) -> None:
     fresh.set_state(state)
     index = torch.cuda.current_device() if device.index is None else device.index
     torch.cuda.default_generators[index].graphsafe_set_state(fresh.graphsafe_get_state())
+
+
+def _copied(tensor: Tensor | None) -> Tensor | None:
+    return None if tensor is None else tensor.clone()
 
 
 def _write(state: Any, home: Any) -> None:

@@ -16,7 +16,9 @@ from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
 from neuralcov.coverage.store import AnyPath
+from neuralcov.report import summary
 from neuralcov.results import InputTable, Results, SliceTable
+from neuralcov.results.sanity import Sanity, judge_sanity
 from neuralcov.statistics.calibration import Calibration
 
 
@@ -34,6 +36,14 @@ class CoverageData:
         layout = self.layout
         where = "no batch yet" if layout is None else f"{len(layout)} layers, {layout.neurons} neurons"
         return f"{type(self).__name__}([{', '.join(criterion.name for criterion in self.criteria)}], {where})"
+
+    def __str__(self) -> str:
+        """Show the values, as far as anything was observed."""
+        layout = self.layout
+        if layout is None or self._measurement.collection.empty:
+            return repr(self)
+        title = f"{self.inputs:,} inputs on {len(layout)} layers, {layout.neurons:,} neurons"
+        return summary(title, self.values(warn=False), self.details())
 
     @property
     def criteria(self) -> tuple[AnyCriterion, ...]:
@@ -157,6 +167,17 @@ class CoverageData:
             raise InputError("there is no table of inputs: call assess(..., per_input=True), and read it right after")
         return table
 
+    def sanity(self) -> Sanity:
+        """Return what to look at first: accuracy, classes, inputs unlike training, duplicates, and alarms."""
+        return judge_sanity(self._measurement.facts(), self.details())
+
+    def uncovered(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Return, by criterion and layer, the numbers of the neurons of which nothing is covered.
+
+        For criteria that tick off cells of neurons; layers where every neuron has a covered cell are not there.
+        """
+        return self._measurement.collection.uncovered()
+
     def findings(self) -> tuple[Finding, ...]:
         """List what was left out of the measurement, and what to bear in mind when reading it."""
         return self._measurement.findings()
@@ -170,6 +191,7 @@ class CoverageData:
         before: Mapping[str, float] | None = None,
         weights: str | None = None,
         notes: Sequence[str] = (),
+        missing: bool = False,
     ) -> Results:
         """Return all that reports render, as plain data.
 
@@ -180,6 +202,7 @@ class CoverageData:
             before: values that the suite was added to.
             weights: where the model's weights come from.
             notes: sentences to show beside the results.
+            missing: whether to name the neurons of which nothing is covered.
         """
         return Results(
             model=model,
@@ -194,6 +217,8 @@ class CoverageData:
             weights=weights,
             notes=tuple(notes),
             unmeasured=self.unmeasured(),
+            sanity=self.sanity() if before is None else None,
+            missing=self.uncovered() if missing else {},
             slices=self.by_slice(),
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
@@ -31,8 +32,12 @@ class JudgingCoverage(CoverageData):
         predictions: Any = None,
         lengths: Any = None,
     ) -> dict[str, Tensor]:
-        """Return, by criterion, how far each input alone would move the value. Nothing changes."""
-        return self._reader.feed(self._measurement.collection.gain, inputs, labels, activations, predictions, lengths)
+        """Return, by criterion, how far each input alone would move the value. Nothing changes.
+
+        In place of a batch, ``inputs`` may be a loader of batches; then ``lengths`` is what ``assess`` takes.
+        """
+        gain = self._measurement.collection.gain
+        return self._reader.feed_all(gain, _joined, inputs, labels, activations, predictions, lengths)
 
     def scores(
         self,
@@ -43,8 +48,9 @@ class JudgingCoverage(CoverageData):
         predictions: Any = None,
         lengths: Any = None,
     ) -> dict[str, Tensor]:
-        """Return, by criterion, the surprise of each input, for the criteria that have one."""
-        return self._reader.feed(self._measurement.collection.scores, inputs, labels, activations, predictions, lengths)
+        """Return, by criterion, the surprise of each input, for the criteria that have one; of a loader's as well."""
+        scores = self._measurement.collection.scores
+        return self._reader.feed_all(scores, _joined, inputs, labels, activations, predictions, lengths)
 
     def propose(
         self,
@@ -75,7 +81,7 @@ class JudgingCoverage(CoverageData):
         admitted, nothing but these counts changes, and proposals made before stay good.
 
         Args:
-            inputs: as for ``update``, like the rest.
+            inputs: as for ``update``, like the rest; or a loader of batches.
             labels: see there.
             activations: see there.
             predictions: see there.
@@ -87,7 +93,7 @@ class JudgingCoverage(CoverageData):
             Which inputs were admitted, ``(batch,)``.
         """
         admit = partial(self._measurement.collection.admit, min_gain=min_gain)
-        return self._reader.feed(admit, inputs, labels, activations, predictions, lengths)
+        return self._reader.feed_all(admit, torch.cat, inputs, labels, activations, predictions, lengths)
 
     def judge(self, data: Iterable[Any], *, lengths: Lengths | None = None, progress: bool | None = None) -> InputTable:
         """Return a table of inputs with their names, gains, scores, and who excludes them. Nothing changes.
@@ -98,3 +104,8 @@ class JudgingCoverage(CoverageData):
             progress: show a bar; by default only in a terminal.
         """
         return assessing.judge(self._measurement, self._reader, data, lengths=lengths, progress=progress)
+
+
+def _joined(parts: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Join what was found of several batches, by criterion."""
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}

@@ -20,7 +20,9 @@ from neuralcov.core.layout import Layout
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.provenance import Origin, Provenance
 from neuralcov.coverage.seen import SeenInputs
+from neuralcov.coverage.suite_counts import SuiteCounts
 from neuralcov.results import InputTable, SliceTable
+from neuralcov.results.sanity import SuiteFacts
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
 from neuralcov.tap import Tap
@@ -41,6 +43,8 @@ class Learnt:
 
     def __init__(self, calibration: Calibration | None = None, old_identity: OldIdentity | None = None) -> None:
         self.calibration = calibration
+        self.training: SuiteCounts | None = None
+        """What was counted of the training data, where that is known."""
         self._old_identity = old_identity
         self._ids: dict[str, str | None] | None = None
 
@@ -166,6 +170,19 @@ class Measurement:
             self._unmeasured = (layout, self.tap.unmeasured(layout))
         return self._unmeasured[1]
 
+    def facts(self) -> SuiteFacts:
+        """Return what was counted of the inputs, and of training data, as plain data."""
+        seen, training = self.seen, self.learnt.training
+        counts = seen.counts.settle()
+        # Classes that were read off what look like probabilities are none.
+        doubtful = self.tap is not None and bool(self.tap.output_findings())
+        return replace(
+            _facts(counts, self.collection.inputs, doubtful=doubtful),
+            training=None if training is None else _facts(training, 0, doubtful=doubtful),
+            duplicates=seen.sketch.repeated,
+            alike=counts.likeness.repeated,
+        )
+
     def findings(self) -> tuple[Finding, ...]:
         """List what was left out of the measurement, and what to bear in mind when reading it."""
         found = []
@@ -187,7 +204,9 @@ class Measurement:
 
     def warn(self, *, of_outputs: bool = False) -> None:
         """Warn of every finding once; of what outputs look like only once a whole data set was seen."""
-        of_tap = self.tap.output_findings() if of_outputs and self.tap is not None else ()
+        # Of what outputs look like only if a criterion reads classes off them.
+        read = "predictions" in self.collection.needs or self.collection.wants_predictions
+        of_tap = self.tap.output_findings() if of_outputs and self.tap is not None and read else ()
         said = "" if self.tap is None else self.tap.known_rows.sentence
         for finding in (*of_tap, *self.findings()):
             if finding.sentence == said:
@@ -196,3 +215,11 @@ class Measurement:
             if key not in self.warned:
                 self.warned.add(key)
                 warnings.warn(str(finding), CoverageWarning, stacklevel=3)
+
+
+def _facts(counts: SuiteCounts, inputs: int, *, doubtful: bool) -> SuiteFacts:
+    """Return counts as plain data; without decisions if these are doubtful."""
+    labelled = bool(counts.labels)
+    classes = counts.labels if labelled else {} if doubtful else counts.decisions
+    judged, right = (0, 0) if doubtful else (counts.judged, counts.right)
+    return SuiteFacts(inputs, judged, right, dict(classes), labelled)

@@ -66,6 +66,7 @@ def _content(ours: Measurement) -> StoredCoverage:
         provenance=ours.describe(),
         rows=ours.rows,
         slices=_fitting(ours.last_assessed.slices),
+        training=ours.learnt.training,
     )
 
 
@@ -100,6 +101,7 @@ def read(
 def start_from(ours: Measurement, content: StoredCoverage, name: str) -> None:
     """Let a new coverage go on from the states of a file."""
     ours.learnt = Learnt.known_by(content.identities)
+    ours.learnt.training = content.training
     _take_states(ours, content, name)
 
 

@@ -25,8 +25,9 @@ from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Bool, Int
 from neuralcov.coverage.excluded import ExcludedInputs
+from neuralcov.coverage.sketch import SKETCH_SIZE, Sketch
+from neuralcov.coverage.suite_counts import SuiteCounts
 
-SKETCH_SIZE = 4096
 # Keys stay on the device until so many have come together, and activations without keys up to so many bytes.
 _ROWS_AT_ONCE = 1 << 16
 _BYTES_AT_ONCE = 1 << 23
@@ -116,10 +117,12 @@ class SeenInputs:
         """How many inputs were in two suites that were merged, about."""
         self.excluded = ExcludedInputs()
         """The names of the first inputs that criteria excluded."""
+        self.counts = SuiteCounts()
+        """Classes, right answers and inputs that behave alike."""
         self.offered = 0
         """How many inputs the run under way was given, those that were not taken included."""
         self._runs: tuple[Run, ...] = ()
-        self._sketch = np.empty(0, dtype=np.uint64)
+        self._sketch = Sketch()
         self._pending: list[_Pending] = []
         self._rows = self._bytes = 0
         self._current = Run(None, 0)
@@ -130,7 +133,7 @@ class SeenInputs:
         twin = type(self)(self.rule)
         twin.__dict__.update(self.__dict__)
         twin._pending = list(self._pending)
-        twin.excluded = self.excluded.copy()
+        twin.excluded, twin.counts = self.excluded.copy(), self.counts.copy()
         return twin
 
     def emptied(self) -> Self:
@@ -145,12 +148,15 @@ class SeenInputs:
         *,
         finite: Bool[Tensor, "batch"] | None = None,
         keys: Int[Tensor, "batch 2"] | None = None,
+        decisions: Int[Tensor, "batch"] | None = None,
     ) -> None:
         """Note the inputs of a batch, all or those ``taken``, and which of them criteria excluded.
 
-        A batch in memory that will be overwritten goes with copies of what is kept: which are finite, and their keys.
+        A batch in memory that will be overwritten goes with copies of what is kept: which are finite, their keys, and
+        the classes that the model chose.
         """
         self.excluded.note(criteria, batch, self.offered, finite)
+        self.counts.note(criteria, batch, taken, decisions)
         self.add(batch if keys is None else replace(batch, keys=keys), taken)
 
     def add(self, batch: Activations, taken: Bool[Tensor, "batch"] | None = None) -> None:
@@ -175,8 +181,8 @@ class SeenInputs:
         return (*self._runs, self._now())
 
     @property
-    def sketch(self) -> np.ndarray:
-        """Return the first words of the smallest keys, rising, unsigned."""
+    def sketch(self) -> Sketch:
+        """Return the first words of the smallest keys, and how often each came."""
         self._settle()
         return self._sketch
 
@@ -198,7 +204,7 @@ class SeenInputs:
             self._runs, self._current, self.offered = self._runs[:-1], replace(last, id=None), last.inputs
             self._sums = (0, 0) if last.id is None else (int(last.id[:16], 16), int(last.id[16:], 16))
 
-    def restore(self, runs: Sequence[Run], sketch: np.ndarray, *, shared: int, mark: str) -> None:
+    def restore(self, runs: Sequence[Run], sketch: Sketch, *, shared: int, mark: str) -> None:
         """Take over what a file holds."""
         self._runs, self._sketch, self.shared, self.mark = tuple(runs), sketch, shared, mark
 
@@ -227,7 +233,7 @@ class SeenInputs:
         """
         if not self.comparable(other):
             return 0.0
-        sketches = (self.sketch, other.sketch)
+        sketches = (self.sketch.words, other.sketch.words)
         ends = [int(sketch[-1]) for sketch in sketches if len(sketch) == SKETCH_SIZE]
         end = min(ends, default=_WORDS - 1)
         common = np.intersect1d(*sketches, assume_unique=True)
@@ -241,9 +247,10 @@ class SeenInputs:
         if not self._runs:
             self.mark = other.mark
         if self.mark == other.mark:
-            self._sketch = _smallest(self._sketch, other._sketch)
+            self._sketch = self._sketch.merge(other._sketch)
         self._runs += other._runs
         self.excluded.merge(other.excluded)
+        self.counts.merge(other.counts)
         self.shared += other.shared + shared
 
     def _now(self) -> Run:
@@ -263,6 +270,7 @@ class SeenInputs:
         """Put pending batches into sums and sketch; waits for the device."""
         if not self._pending:
             return
+        self.counts.settle()
         pending, self._pending, self._rows, self._bytes = self._pending, [], 0, 0
         kept = [None if part.taken is None else part.taken.cpu().numpy() for part in pending]
         added = sum(part.size if rows is None else int(rows.sum()) for part, rows in zip(pending, kept, strict=True))
@@ -280,7 +288,7 @@ class SeenInputs:
         words = self.rule.words(whole)
         sums = words.sum(0, dtype=np.uint64)  # modulo 2⁶⁴
         self._sums = ((self._sums[0] + int(sums[0])) % _WORDS, (self._sums[1] + int(sums[1])) % _WORDS)
-        self._sketch = _smallest(self._sketch, words[:, 0])
+        self._sketch = self._sketch.add(words[:, 0])
 
 
 def _raw_keys(batch: Activations) -> tuple[Tensor, tuple[int, ...]]:
@@ -299,8 +307,3 @@ def _finished(pending: Sequence[_Pending]) -> Iterator[Tensor]:
             yield activation_keys(torch.split(torch.cat(keys), widths, dim=1))
         elif keys:
             yield torch.cat([part.to(keys[0].device) for part in keys])
-
-
-def _smallest(*words: np.ndarray) -> np.ndarray:
-    """Return the smallest of several words, rising, each once."""
-    return np.unique(np.concatenate(words))[:SKETCH_SIZE]

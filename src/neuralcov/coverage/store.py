@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, BinaryIO
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,9 +26,9 @@ from neuralcov.core.records import Record, flatten, stored_name, unflatten
 from neuralcov.core.registry import stored_class
 from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
-from neuralcov.coverage.excluded import ExcludedInputs
-from neuralcov.coverage.provenance import from_utc, to_utc
-from neuralcov.coverage.seen import SKETCH_SIZE, KeyRule, Run, SeenInputs
+from neuralcov.coverage.seen import KeyRule, SeenInputs
+from neuralcov.coverage.stored_inputs import inputs_to_json, read_inputs
+from neuralcov.coverage.suite_counts import SuiteCounts
 from neuralcov.results import SliceTable
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
@@ -62,6 +61,7 @@ class StoredCoverage:
         id: of the file, once there is one.
         rows: which rows of each layer's output belong to which input, ``None`` where that was never found out.
         slices: what slices cover.
+        training: what was counted of the training data.
     """
 
     layout: Layout
@@ -75,6 +75,7 @@ class StoredCoverage:
     id: str | None = None
     rows: Mapping[str, Any] | None = None
     slices: tuple[SliceTable, ...] = ()
+    training: SuiteCounts | None = None
 
     @property
     def chosen(self) -> list[str]:
@@ -89,6 +90,7 @@ class StoredCalibration:
     calibration: Calibration
     provenance: Mapping[str, Any]
     old_identity: Callable[[Iterable[AnyStatistic]], str] | None = None
+    training: SuiteCounts | None = None
 
 
 def save_coverage(path: AnyPath, content: StoredCoverage) -> str:
@@ -116,23 +118,13 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
                 "state": flatten(state, key, tensors, stored_name),
             }
         )
-    seen = content.seen
-    assert seen is not None
-    tensors["inputs.sketch"] = torch.from_numpy(seen.sketch.view(np.int64).copy())
+    assert content.seen is not None
     header = {
         "criteria": entries,
         "layout": content.layout.to_json(),
         "modules": content.modules,
-        "inputs": {
-            "keys": seen.mark,
-            "runs": [
-                {"id": run.id, "inputs": run.inputs, "from": to_utc(run.first), "to": to_utc(run.last)}
-                for run in seen.runs
-            ],
-            "shared": seen.shared,
-            "sketch": {"tensor": "inputs.sketch"},
-            **seen.names_to_json(),
-        },
+        "inputs": inputs_to_json(content.seen, tensors),
+        "training": None if content.training is None else content.training.to_json(),
         "provenance": content.provenance,
         "rows": content.rows,
         **({"results": {"slices": [table.to_json() for table in content.slices]}} if content.slices else {}),
@@ -160,19 +152,29 @@ def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule |
             states=tuple(state for _, state in built),
             identities={name: entry.calibration for name, entry in zip(names, entries, strict=True)},
             definitions={name: entry.definition for name, entry in zip(names, entries, strict=True)},
-            seen=None if header["inputs"] is None else _seen(header["inputs"], file, rule),
+            seen=None if header["inputs"] is None else read_inputs(header["inputs"], file, rule),
             provenance=dict(header["provenance"]),
             id=file.id,
             rows=header.get("rows"),
+            training=_training(header),
             slices=tuple(SliceTable.from_json(table) for table in header.get("results", {}).get("slices", ())),
         )
 
 
-def save_calibration_file(path: AnyPath, calibration: Calibration, provenance: Mapping[str, Any]) -> str:
+def save_calibration_file(
+    path: AnyPath, calibration: Calibration, provenance: Mapping[str, Any], training: SuiteCounts | None = None
+) -> str:
     """Write a calibration file; return its id."""
     tensors: dict[str, Tensor] = {}
     plain = calibration.to_json("calibration", tensors)
-    return save(path, CALIBRATION, {"calibration": plain, "provenance": provenance}, tensors)
+    counts = None if training is None else training.to_json()
+    return save(path, CALIBRATION, {"calibration": plain, "provenance": provenance, "training": counts}, tensors)
+
+
+def _training(header: Mapping[str, Any]) -> SuiteCounts | None:
+    """Read what was counted of the training data, where a file tells."""
+    counts = header.get("training")
+    return None if counts is None else SuiteCounts.from_json(counts)
 
 
 @ordinary_tensors
@@ -191,7 +193,7 @@ def load_calibration(path: AnyPath, device: torch.device) -> StoredCalibration:
         for path_in_file, tensor in file.tensors.items():
             if tensor.sha256 is not None:
                 moved.digests[path_in_file.removeprefix("calibration.")] = tensor.sha256
-        return StoredCalibration(moved, file.header.get("provenance", {}), old)
+        return StoredCalibration(moved, file.header.get("provenance", {}), old, _training(file.header))
 
 
 def _identity_of_schema_1(raw: Any, tensors: Mapping[str, Tensor], learns: Iterable[AnyStatistic]) -> str:
@@ -308,28 +310,6 @@ class _Entry:
         learnt, state = unflatten(self.learnt, tensors), unflatten(self.state, tensors)
         learnt, state = self.criterion.upgrade(learnt, state)
         return replace(self.criterion, learnt=learnt), state
-
-
-def _seen(inputs: Mapping[str, Any], file: Container, rule: KeyRule | None) -> SeenInputs:
-    """Read the runs and the sketch of a file."""
-    seen = SeenInputs(rule)
-    runs = [
-        Run(
-            None if run["id"] is None else str(run["id"]),
-            int(run["inputs"]),
-            from_utc(run["from"]),
-            from_utc(run["to"]),
-        )
-        for run in inputs["runs"]
-    ]
-    name = inputs["sketch"]["tensor"]
-    stored = file.tensors[name]
-    if stored.dtype != torch.int64 or len(stored.shape) != 1 or stored.shape[0] > SKETCH_SIZE:
-        raise file.error(f"{name} holds {stored.dtype} of shape {stored.shape}, expected at most {SKETCH_SIZE} words")
-    sketch = file.read(name).numpy().view(np.uint64)
-    seen.restore(runs, sketch, shared=int(inputs["shared"]), mark=str(inputs["keys"]))
-    seen.excluded = ExcludedInputs.from_json(inputs.get("excluded", {}))
-    return seen
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing_extensions import override
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.counts import VALID, count_admitted, no_counts, not_finite
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of
-from neuralcov.core.layout import Layout, in_execution_order
+from neuralcov.core.layout import Layout, group_by_width, in_execution_order
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Float, Int, Shaped
 
@@ -122,6 +122,17 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
             return None
         shares = [self._ticked(t).double() / (t.shape[1] * self.cells) for t in state.covered]
         return in_execution_order(state.widths, shares)
+
+    @override
+    def uncovered(self, state: AnyBitmap) -> tuple[Bool[Tensor, "width"], ...] | None:
+        if isinstance(state, FlatBitmapState):
+            return None
+        groups = group_by_width({str(position): width for position, width in enumerate(state.widths)})
+        bare: dict[int, Tensor] = {}
+        for group, ticks in zip(groups, state.covered, strict=True):
+            covered = ticks if self.cells == 1 else ticks[..., 1:].any(-1)
+            bare.update(zip(group.positions, ~covered, strict=True))
+        return tuple(bare[position] for position in range(len(state.widths)))
 
     @override
     def gain(self, state: AnyBitmap, batch: Activations) -> Float[Tensor, "batch"]:

@@ -1,5 +1,5 @@
 """What is written from results."""
 
-from neuralcov.report.text import layer_table, slice_tables, value_table
+from neuralcov.report.text import layer_tables, missing_table, sanity_lines, slice_tables, summary, value_table
 
-__all__ = ["layer_table", "slice_tables", "value_table"]
+__all__ = ["layer_tables", "missing_table", "sanity_lines", "slice_tables", "summary", "value_table"]

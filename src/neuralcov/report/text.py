@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from neuralcov.results.results import Results
+from neuralcov.results.sanity import Sanity
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _CRITERIA_SIDE_BY_SIDE = 3
+_CRITERIA_BY_LAYER = 4
+_WIDEST_VALUE = 9
+_LONGEST_NAME = 30
+# Of the value itself.
+_ERRORS = ("error", "standard error")
+_SHARES = {
+    "off_map": "{} off the map",
+    "new_decisions": "{} of its kinds new decisions",
+    "next": "{} chance that the next input shows a new kind",
+}
 
 
 def show_value(value: float | None) -> str:
@@ -35,25 +46,161 @@ def show_value(value: float | None) -> str:
     return "0.9999" if text == "1.0000" and value < 1 else text
 
 
+def show_share(share: float) -> str:
+    """Format a share in per cent; never a false 0 or 100.
+
+    >>> show_share(0.0), show_share(0.0004), show_share(0.0031), show_share(0.97), show_share(0.9999), show_share(1.0)
+    ('0 %', '<0.1 %', '0.3 %', '97 %', '>99.9 %', '100 %')
+    """
+    per_cent = 100 * share
+    if share in (0, 1):
+        return f"{per_cent:.0f} %"
+    if per_cent < 0.1:
+        return "<0.1 %"
+    if per_cent > 99.9:
+        return ">99.9 %"
+    return f"{per_cent:.1f} %" if per_cent < 9.95 or per_cent > 99 else f"{per_cent:.0f} %"
+
+
+def figures_in_words(figures: Mapping[str, float]) -> str:
+    """Say what stands beside a value; figures that nothing is known of appear under their names.
+
+    >>> figures_in_words({"relative": 0.97, "relative_error": 0.04, "off_map": 0.003, "off_map_expected": 0.003})
+    '0.97 (± 0.04) × as varied as training data, 0.3 % off the map (0.3 % expected)'
+    """
+    rest = dict(figures)
+    said = []
+    for name in (*_ERRORS, "off_map_worst", "off_map_worst_expected"):
+        rest.pop(name, None)
+    if "relative" in rest:
+        error = f" (± {rest.pop('relative_error'):.2f})" if "relative_error" in rest else ""
+        said.append(f"{rest.pop('relative'):.2f}{error} × as varied as training data")
+    for name, words in _SHARES.items():
+        if name in rest:
+            expected = rest.pop(f"{name}_expected", None)
+            known = "" if expected is None else f" ({show_share(expected)} expected)"
+            said.append(words.format(show_share(rest.pop(name))) + known)
+    if "to_come" in rest:
+        error = f" (± {rest.pop('to_come_error'):.0f})" if "to_come_error" in rest else ""
+        said.append(f"at least {rest.pop('to_come'):.0f}{error} kinds to come")
+    said += [f"{name} {show_value(number)}" for name, number in rest.items()]
+    return ", ".join(said)
+
+
+def value_with_error(value: float, figures: Mapping[str, float]) -> str:
+    """Format a value with its standard error, if the figures beside it have one.
+
+    >>> value_with_error(0.559, {"error": 0.0253}), value_with_error(12.0, {})
+    ('0.5590 ± 0.0253', '12')
+    """
+    error = next((figures[name] for name in _ERRORS if name in figures), None)
+    return show_value(value) if error is None else f"{show_value(value)} ± {show_value(error)}"
+
+
+def sanity_lines(sanity: Sanity) -> list[str]:
+    """Say whether a measurement is sane, a line for each figure that is known and for each alarm."""
+    lines = [f"inputs            {sanity.inputs:,}"]
+    if sanity.accuracy is not None:
+        of = "" if sanity.judged == sanity.inputs else f" of {sanity.judged:,} with labels"
+        known = sanity.accuracy_in_training
+        beside = "" if known is None else f" (training data {show_share(known)})"
+        lines.append(f"right answers     {show_share(sanity.accuracy)}{of}{beside}")
+    if sanity.classes is not None:
+        known = sanity.classes_in_training
+        seen = f"{sanity.classes:,}" if known is None else f"{known - len(sanity.never_seen):,} of {known:,}"
+        never = f", never seen: {as_ranges(sanity.never_seen, 8)}" if sanity.never_seen else ""
+        lines.append(f"classes           {seen}{' by decision' if sanity.by == 'decision' else ''}{never}")
+    if sanity.unlike is not None:
+        known = sanity.unlike_expected
+        beside = "" if known is None else f" ({show_share(known)} expected)"
+        lines.append(f"unlike training   {show_share(sanity.unlike)}{beside}")
+    if sanity.duplicates is not None:
+        near = "" if sanity.near_duplicates is None else f", near duplicates {sanity.near_duplicates:,}"
+        lines.append(f"duplicates        {sanity.duplicates:,}{near}")
+    return lines + [f"ALARM {alarm.name}: {alarm.sentence}" for alarm in sanity.alarms]
+
+
+def summary(title: str, values: Mapping[str, float], details: Mapping[str, Mapping[str, float]]) -> str:
+    """Return values as lines of text, each with its name and what stands beside it.
+
+    >>> print(summary("5 inputs", {"NC(0.75)": 0.5, "LCC": 0.25}, {"LCC": {"relative": 1.0}}))
+    5 inputs
+      NC(0.75)  0.5000
+      LCC       0.2500  1.00 × as varied as training data
+    """
+    shown = {name: value_with_error(value, details.get(name, {})) for name, value in values.items()}
+    width, longest = (max(map(len, texts), default=0) for texts in (shown, shown.values()))
+    lines = [title]
+    for name, value in shown.items():
+        head = f"  {name:<{width}}  {value:>{longest}}"
+        beside = figures_in_words(details.get(name, {})).split(", ")
+        lines.append(f"{head}  {beside[0]}".rstrip())
+        lines += [f"{'':{len(head)}}  {more}" for more in beside[1:]]
+    return "\n".join(lines)
+
+
 def value_table(result: Results) -> Table:
     """Return a table of criteria and their values, with the increase where the suite was added to another."""
     from rich.table import Table
 
-    table = Table(title=f"{result.suite}: {result.inputs} inputs on {result.model}", title_justify="left")
-    table.add_column("criterion", overflow="fold")
-    table.add_column("value", justify="right")
+    on = f" on {result.model}" if result.model else ""
+    name = f"{result.suite}: " if result.suite else ""
+    table = Table(title=f"{name}{result.inputs} inputs{on}", title_justify="left")
+    table.add_column("criterion", overflow="fold", min_width=_shortest(result.values), max_width=_LONGEST_NAME)
+    table.add_column("value", justify="right", no_wrap=True)
     increase = result.increase
     if increase is not None:
-        table.add_column("increase", justify="right")
+        table.add_column("increase", justify="right", no_wrap=True)
     table.add_column("beside it")
     for name, value in result.values.items():
         figures = result.details.get(name, {})
-        beside = ", ".join(f"{what} {show_value(number)}" for what, number in figures.items())
-        row = [name, show_value(value)]
+        row = [name, value_with_error(value, figures)]
         if increase is not None:
             row.append(show_value(increase[name]))
-        table.add_row(*row, beside)
+        table.add_row(*row, figures_in_words(figures))
     return table
+
+
+def missing_table(result: Results, most: int = 12) -> Table:
+    """Return a table of the neurons of which a criterion has covered nothing, as ranges of their numbers.
+
+    Args:
+        result: what was measured.
+        most: ranges to name in a row.
+    """
+    from rich.table import Table
+
+    table = Table(title="neurons of which nothing is covered", title_justify="left")
+    table.add_column("layer", overflow="fold")
+    table.add_column("criterion", overflow="fold", min_width=_shortest(result.missing))
+    table.add_column("neurons", justify="right", no_wrap=True)
+    table.add_column("their numbers")
+    widths = {row.layer: row.neurons for row in result.layers}
+    for name, layers in result.missing.items():
+        for layer, numbers in layers.items():
+            table.add_row(layer, name, f"{len(numbers)} of {widths[layer]}", as_ranges(numbers, most))
+    return table
+
+
+def as_ranges(numbers: Sequence[int], most: int | None = None) -> str:
+    """Join rising numbers to ranges, at most so many of them.
+
+    >>> as_ranges([0, 1, 2, 5, 7, 8]), as_ranges([0, 2, 4], most=2), as_ranges([])
+    ('0-2, 5, 7-8', '0, 2, …', '')
+    """
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][-1] == number - 1:
+            ranges[-1] = [ranges[-1][0], number]
+        else:
+            ranges.append([number])
+    shown = ["-".join(map(str, part)) for part in ranges[:most]]
+    return ", ".join([*shown, "…"] if len(shown) < len(ranges) else shown)
+
+
+def _shortest(names: Iterable[str]) -> int:
+    """Return the width that a column of criteria keeps in a narrow terminal."""
+    return min(14, max((len(name) for name in names), default=0))
 
 
 def slice_tables(result: Results, most: int = 40) -> Iterator[Table]:
@@ -95,16 +242,18 @@ def _formatter(values: Sequence[float | None]) -> Callable[[float | None], str]:
     return (lambda value: "–" if value is None else f"{value:.0f}") if counts else show_value
 
 
-def layer_table(result: Results) -> Table:
-    """Return a table of layers and their values under each criterion that has one for them."""
+def layer_tables(result: Results) -> Iterator[Table]:
+    """Yield tables of layers and their values under each criterion that has one for them, a few criteria in each."""
     from rich.table import Table
 
     shown = [name for name in result.values if any(row.values.get(name) is not None for row in result.layers)]
-    table = Table(title="by layer", title_justify="left")
-    table.add_column("layer", overflow="fold")
-    table.add_column("neurons", justify="right")
-    for name in shown:
-        table.add_column(name, justify="right")
-    for row in result.layers:
-        table.add_row(row.layer, str(row.neurons), *(show_value(row.values.get(name)) for name in shown))
-    return table
+    for start in range(0, max(1, len(shown)), _CRITERIA_BY_LAYER):
+        some = shown[start : start + _CRITERIA_BY_LAYER]
+        table = Table(title="by layer", title_justify="left")
+        table.add_column("layer", overflow="fold")
+        table.add_column("neurons", justify="right", no_wrap=True)
+        for name in some:
+            table.add_column(name, justify="right", overflow="fold", min_width=_WIDEST_VALUE)
+        for row in result.layers:
+            table.add_row(row.layer, str(row.neurons), *(show_value(row.values.get(name)) for name in some))
+        yield table

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from neuralcov.core.files import write_json
 from neuralcov.core.findings import LayerRow, Unmeasured
+from neuralcov.results.sanity import Sanity
 from neuralcov.results.slices import SliceTable
 
 SCHEMA = 1
@@ -22,7 +23,9 @@ class Results:
     ``before`` are the values the suite was added to, where it was measured on top of another one. ``weights`` says
     where the model's come from: ``given``, ``random`` or ``as built``; ``notes`` are what the command told beside.
     ``unmeasured`` is the share of the model's parameters that belong to no measured layer, where there is a model.
-    ``slices`` has a table for each column by which the suite was sliced.
+    ``slices`` has a table for each column by which the suite was sliced. ``sanity`` has what to
+    look at first; it is not told for a suite on top of another one. ``missing`` are, by criterion and layer, the
+    numbers of the neurons of which nothing is covered, for criteria that tick off cells of neurons.
     """
 
     model: str
@@ -38,6 +41,8 @@ class Results:
     notes: tuple[str, ...] = ()
     unmeasured: Unmeasured | None = None
     slices: tuple[SliceTable, ...] = ()
+    sanity: Sanity | None = None
+    missing: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
 
     @property
     def increase(self) -> dict[str, float] | None:

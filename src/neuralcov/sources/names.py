@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -82,12 +83,15 @@ def offered(prefix: str) -> Source | None:
 
 
 def criterion_from_text(text: str) -> Criterion[Any]:
-    """Return the criterion that a command line names: ``nlc``, ``nc:0.75``, ``lsc:10,by=label``.
+    """Return the criterion that a command line names: ``nlc``, ``nc:0.75``, ``lsc:10,by=label``, or as it is printed.
 
-    >>> criterion_from_text("nc:0.5").name
-    'NC(0.5)'
+    >>> criterion_from_text("nc:0.5").name, criterion_from_text("LSC(10, by=label)").name
+    ('NC(0.5)', 'LSC(10, by=label)')
     """
     head, _, tail = text.strip().partition(":")
+    printed = re.fullmatch(r"(\w+)\s*\((.*)\)", text.strip())
+    if printed is not None:
+        head, tail = printed.groups()
     cls = criterion_class(head.strip())
     if cls is None:
         names = sorted(name for name in Criterion.known if criterion_class(name) is not None)

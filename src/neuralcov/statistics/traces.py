@@ -150,6 +150,20 @@ class TraceStore(Record, name="traces", free=["names", "sets"], resources=["budg
             finite=(),
         )
 
+    def thinned(self, most: int | None) -> TraceStore:
+        """Return at most so many of the rows, spread evenly over all; all for ``None``."""
+        count = len(self)
+        if most is None or count <= most:
+            return self
+        kept = torch.arange(most) * count // most
+        return replace(
+            self,
+            blocks=(self.rows(kept),),
+            labels=None if self.labels is None else self.labels[kept],
+            predictions=None if self.predictions is None else self.predictions[kept],
+            finite=tuple(finite[kept] for finite in self.finite),
+        )
+
     def finished(self) -> TraceStore:
         """Join the batches that came last to one block."""
         return replace(self, blocks=whole_blocks(self.blocks))

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from statistics import mean, median
 from typing import Any
 
+from neuralcov.core.abundance import share_interval
 from neuralcov_lab.experiments.comparisons import Comparison
 from neuralcov_lab.experiments.fuzzing import RANDOM
 from neuralcov_lab.experiments.jobs import JobFolder
@@ -31,6 +32,11 @@ class Score:
         """Right by judged; 0 where nothing was judged."""
         return self.right / self.judged if self.judged else 0.0
 
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Between which shares the true one lies in 95 of 100 cases, as if orders were independent (Wilson)."""
+        return share_interval(self.right, self.judged)
+
     def __str__(self) -> str:
         return f"{self.right}/{self.judged}" if self.judged else "–"
 
@@ -49,6 +55,7 @@ class Standing:
     once: float = 0.0
     pairs: Score = field(default_factory=Score)
     by_part: dict[str, Score] = field(default_factory=dict)
+    by_basis: dict[str, Score] = field(default_factory=dict)
     by_setting: dict[str, Score] = field(default_factory=dict)
     cost: float | None = None
 
@@ -98,6 +105,7 @@ def ranking(found: Sequence[Comparison], costs: dict[str, float], planned: Seque
             for score in (
                 standing.total,
                 standing.by_part.setdefault(f"{comparison.experiment}, {comparison.basis}", Score()),
+                standing.by_basis.setdefault(comparison.basis, Score()),
                 standing.by_setting.setdefault(setting.replace(", by=label", ""), Score()),
             ):
                 score.add(right)

@@ -77,6 +77,9 @@ def _index(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[S
         "each row of the second table the same weight. Pairs are any two suites of an order. x1 is the beginning of "
         "x10: criteria which never fall have that part of an order for nothing.",
         tables.ranking_table(standings),
+        "By way of measuring, with the interval in which the share lies in 95 of 100 cases (Wilson's, as if orders "
+        "were independent, which they are not quite):",
+        tables.bases_table([standing for standing in standings if standing.total.judged]),
         "By experiment and way of measuring:",
         tables.parts_table([standing for standing in standings if standing.total.judged]),
         f"The paper: {paper.source()}.",

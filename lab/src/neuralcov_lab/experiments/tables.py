@@ -10,7 +10,7 @@ from typing import Any
 from neuralcov_lab.experiments import paper
 from neuralcov_lab.experiments.comparisons import ALONE, EQUAL, NOTHING, ON_TOP, Comparison
 from neuralcov_lab.experiments.jobs import JobResult
-from neuralcov_lab.experiments.ranking import Standing, family
+from neuralcov_lab.experiments.ranking import Score, Standing, family
 from neuralcov_lab.experiments.timing import PLAIN
 
 RIGHT, WRONG = "✓", "✗"
@@ -186,6 +186,21 @@ def ranking_table(standings: Sequence[Standing]) -> str:
             ]
         )
     return markdown(header, rows)
+
+
+def bases_table(standings: Sequence[Standing]) -> str:
+    """Return the shares of right orders by way of measuring, with their intervals."""
+    bases = sorted({basis for standing in standings for basis in standing.by_basis})
+    rows = []
+    for standing in standings:
+        scores = [standing.by_basis.get(basis) for basis in bases]
+        rows.append([standing.criterion, *("–" if score is None else _with_interval(score) for score in scores)])
+    return markdown(["criterion", *bases], rows)
+
+
+def _with_interval(score: Score) -> str:
+    low, high = score.interval
+    return f"{score.share:.0%} ({low:.0%} to {high:.0%}) of {score.judged}"
 
 
 def parts_table(standings: Sequence[Standing]) -> str:

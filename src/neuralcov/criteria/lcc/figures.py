@@ -168,12 +168,23 @@ class SuiteKinds:
             "error": error,
             "off_map": self.together(self.off_map),
             "off_map_expected": self.together(self.training.off_map),
+            **self._worst(),
             "new_decisions": self.together(self.new_decisions) if self.training.decisions else torch.nan,
             "next": self.together(self.next),
             "to_come": self.together(to_come),
             "to_come_error": self.together(to_come_error),
         }
         return {name: figure for name, figure in figures.items() if figure == figure}
+
+    def _worst(self) -> dict[str, float]:
+        """Return the share off the map in the layer where it is farthest above what is expected, and that."""
+        layers = self.training.layers
+        share, expected = self.off_map[layers], self.training.off_map[layers]
+        above = (share - expected.nan_to_num(0)).nan_to_num(-1)
+        if not len(above):
+            return {}
+        index = above.argmax()
+        return {"off_map_worst": float(share[index]), "off_map_worst_expected": float(expected[index])}
 
     def rarefied(self, inputs: int) -> Estimate:
         """Return the value of so many of the inputs drawn at random, and how far draws differ."""

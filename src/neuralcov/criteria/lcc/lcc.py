@@ -123,6 +123,11 @@ class LCC(DistinctCriterion):
         return self._found(batch)[1]
 
     @override
+    def likeness(self, batch: Activations) -> Int[Tensor, "batch"]:
+        # Kinds are hashes that begin with the layer's own, so that their sum is one too.
+        return self.kinds(batch)[..., 0].sum(1)
+
+    @override
     def weights_of(self, batch: Activations) -> Float[Tensor, "batch layers"]:
         marks = self.marks(batch)
         known = marks.clamp(min=1).double().pow(-0.5)

@@ -42,6 +42,7 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         min_variance: neurons whose variance over all training data is below it are left out of traces.
         upper: if given, the value is the share covered of the buckets up to there: of 0 … n − 1, with
             n = max(1, ⌈upper / bucket − 1e-9⌉).
+        traces: if given, how many training traces to compare with at most, spread evenly over the training data.
         memory: what training traces may take on the device; beyond it they are streamed from disk, where they take
             twice their size.
     """
@@ -54,6 +55,7 @@ class SurpriseCriterion(DistinctCriterion, base=True):
     layers: str | tuple[str, ...] | None = field(default=None, kw_only=True)
     min_variance: float = field(default=1e-5, kw_only=True)
     upper: float | None = field(default=None, kw_only=True)
+    traces: int | None = field(default=None, kw_only=True)
     memory: str | int = resource("16GiB")
 
     def __post_init__(self) -> None:
@@ -62,6 +64,8 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         checks.number(self, "min_variance", at_least=0)
         if self.upper is not None:
             checks.number(self, "upper", above=0)
+        if self.traces is not None:
+            checks.whole_number(self, "traces", at_least=2)
         if not (self.layers is None or isinstance(self.layers, (str, tuple))):
             raise checks.argument_error(self, "layers", "globs joined by |, a tuple of names, or None")
         parse_bytes(self.memory)
@@ -84,7 +88,7 @@ class SurpriseCriterion(DistinctCriterion, base=True):
     def calibrate(self, calibration: Calibration) -> Self:
         layout = calibration.layout()
         names = self._traces.names(layout, self.name)
-        traces = calibration[self._traces].of_layers(names)
+        traces = calibration[self._traces].of_layers(names).thinned(self.traces)
         if not len(traces):
             raise CalibrationError(f"{self.name}: calibration saw no input whose outputs are finite")
         view = ClassTraces(traces, names, [layout.widths[n] for n in traces.names], self.by, self.min_variance)

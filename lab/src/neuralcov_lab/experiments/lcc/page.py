@@ -201,9 +201,9 @@ def _relative(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
         "## `relative` of inputs like training data",
         "It should be 1.0 whatever the number of inputs (columns) and of training inputs (rows), up to as many "
         "inputs as training inputs, and ten times as many below 5,000.",
-        "The second number expects known kinds and new decisions apart, the latter as Chao1 does. It is no figure of the "
-        "definition; its form was chosen, as the better of two, on convnet-fashion-mnist, mlp-mnist and mlp-letter, so "
-        "that only other subjects test it. The figure shows the first. Whether a test set far above 1 tells of the "
+        "The second number expects known kinds and new decisions apart, the latter as Chao1 does. It is no figure of "
+        "the definition; its form was chosen, the better of two, on convnet-fashion-mnist, mlp-mnist and mlp-letter: "
+        "only other subjects test it. The figure shows the first. Whether a test set far above 1 tells of the "
         "network or of the figure, this table does not say.",
         _spread_of_relative(results),
         "![relative by size](plots/lcc-relative.png)",

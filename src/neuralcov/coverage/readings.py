@@ -1,0 +1,143 @@
+"""What can be read off criteria and their states: values, figures, layers, findings."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from neuralcov.core.abundance import Estimate
+from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID
+from neuralcov.core.criterion import Criterion, State
+from neuralcov.core.errors import InputError
+from neuralcov.core.findings import Finding, LayerRow
+from neuralcov.core.guards import Turn, in_turn
+from neuralcov.core.layout import Layout
+from neuralcov.coverage.seen import SeenInputs
+
+
+class CollectionReadings:
+    """Read criteria that are kept together. :class:`~neuralcov.coverage.collection.CriterionCollection` keeps them."""
+
+    criteria: tuple[Criterion[Any], ...]
+    names: tuple[str, ...]
+    layout: Layout | None
+    turn: Turn
+    seen: SeenInputs | None
+
+    @property
+    def empty(self) -> bool:
+        """Return whether nothing has been observed."""
+        raise NotImplementedError
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """Return one state per criterion, to be read at once."""
+        raise NotImplementedError
+
+    @in_turn
+    def values(self) -> dict[str, float]:
+        """Return the value of each criterion; wait for the device once."""
+        if self.layout is None:
+            for criterion in self.criteria:
+                if criterion.learns:
+                    criterion.require_learnt()
+            return dict.fromkeys(self.names, 0.0)
+        numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)]).tolist()
+        for number, criterion, state in zip(numbers, self.criteria, self.states, strict=True):
+            if math.isnan(number):
+                raise InputError(
+                    f"{criterion.name} has no value: {criterion.undefined(state)}; restore a snapshot or measure again"
+                )
+        return dict(zip(self.names, numbers, strict=True))
+
+    @in_turn
+    def details(self, *, alone: bool = True) -> dict[str, dict[str, float]]:
+        """Return figures that belong beside the values, for criteria that have some.
+
+        Leave out those that mean nothing for a suite that is not ``alone`` but was added to other inputs.
+        """
+        if self.layout is None:
+            return {}
+        found = {c.name: dict(c.details(s)) for c, s in zip(self.criteria, self.states, strict=True)}
+        if not alone:
+            found = {c.name: {k: v for k, v in found[c.name].items() if k not in c.of_one_suite} for c in self.criteria}
+        return {name: figures for name, figures in found.items() if figures}
+
+    @in_turn
+    def rarefied(self, inputs: int) -> dict[str, Estimate]:
+        """Return the values of so many of the inputs drawn at random, for criteria that count kinds."""
+        if self.layout is None:
+            return {}
+        found = {c.name: c.rarefied(s, inputs) for c, s in zip(self.criteria, self.states, strict=True)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @in_turn
+    def forecast(self, inputs: int) -> dict[str, float]:
+        """Return the values to expect of so many inputs of the same sort, for criteria that can tell."""
+        if self.layout is None:
+            return {}
+        found = {c.name: c.forecast(s, inputs) for c, s in zip(self.criteria, self.states, strict=True)}
+        return {name: value for name, value in found.items() if value is not None}
+
+    @in_turn
+    def by_layer(self) -> tuple[LayerRow, ...]:
+        """Return every layer with its value under every criterion."""
+        if self.layout is None:
+            return ()
+        columns = {c.name: c.by_layer(s) for c, s in zip(self.criteria, self.states, strict=True)}
+        numbers = {name: None if column is None else column.tolist() for name, column in columns.items()}
+        return tuple(
+            LayerRow(layer, shape.neurons, {name: _number(column, i) for name, column in numbers.items()})
+            for i, (layer, shape) in enumerate(self.layout.items())
+        )
+
+    @in_turn
+    def uncovered(self) -> dict[str, dict[str, tuple[int, ...]]]:
+        """Return the neurons of which nothing is covered, by criterion and layer."""
+        if self.layout is None:
+            return {}
+        masks = {c.name: c.uncovered(s) for c, s in zip(self.criteria, self.states, strict=True)}
+        return {
+            name: {
+                layer: tuple(bare.nonzero()[:, 0].tolist())
+                for layer, bare in zip(self.layout, some, strict=True)
+                if bool(bare.any())
+            }
+            for name, some in masks.items()
+            if some is not None
+        }
+
+    @in_turn
+    def findings(self) -> tuple[Finding, ...]:
+        """List what was left out and what to bear in mind; refuse if a criterion could place no input at all."""
+        if self.empty:
+            return ()
+        found = []
+        for criterion, state in zip(self.criteria, self.states, strict=True):
+            counts = state.counts.tolist()
+            if counts[NOT_PLACEABLE] and not counts[VALID]:
+                raise InputError(
+                    f"{criterion.name} could place none of {counts[NOT_PLACEABLE]} inputs: {criterion.exclusion_reason}"
+                )
+            if counts[NOT_FINITE]:
+                said = f"{counts[NOT_FINITE]} inputs with NaN or infinite outputs were left out"
+                found.append(self._finding(criterion, said, counts, NOT_FINITE))
+            if counts[NOT_PLACEABLE]:
+                said = f"{counts[NOT_PLACEABLE]} inputs were left out: {criterion.exclusion_reason}"
+                found.append(self._finding(criterion, said, counts, NOT_PLACEABLE))
+            found.extend(Finding(criterion.name, remark) for remark in criterion.notes(state))
+        return tuple(found)
+
+    def _finding(self, criterion: Criterion[Any], said: str, counts: Sequence[int], reason: int) -> Finding:
+        """Tell of excluded inputs, by their names where these are known."""
+        names = () if self.seen is None else self.seen.excluded.of(criterion.name, reason)
+        return Finding(criterion.name, said, counts[reason], names)
+
+
+def _number(column: list[float] | None, index: int) -> float | None:
+    if column is None or math.isnan(column[index]):
+        return None
+    return column[index]
