@@ -14,6 +14,7 @@ from neuralcov.cli.console import output, show_warning
 from neuralcov.cli.demo import demo
 from neuralcov.cli.exits import end
 from neuralcov.cli.fuzz import fuzz
+from neuralcov.cli.gate import compare, gate
 from neuralcov.cli.layers import layers
 from neuralcov.cli.measure import measure
 from neuralcov.cli.ranking import minimise, rank, select
@@ -43,7 +44,7 @@ def _common(
     """Test coverage for neural networks."""
 
 
-for command in (demo, layers, measure, show, combine, rank, select, minimise):
+for command in (demo, layers, measure, show, compare, gate, combine, rank, select, minimise):
     app.command()(command)
 app.add_typer(fuzz, name="fuzz")
 for entry in entry_points(group="neuralcov.commands"):

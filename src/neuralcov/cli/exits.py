@@ -1,7 +1,8 @@
 """How a command ends: an exit code and one sentence for every error.
 
-0 fine; 1 the answer is no (faults found where asked, or still there; cells failed); 2 wrong use, or a file or model
-that does not fit; 3 a bug of ours; 4 the machine failed (disk, memory, another process, time); 130 interrupted.
+0 fine; 1 the answer is no (gate not met, faults found where asked, or still there; cells failed); 2 wrong use, or a
+file or model that does not fit; 3 a bug of ours; 4 the machine failed (disk, memory, another process, time); 130
+interrupted.
 """
 
 from __future__ import annotations

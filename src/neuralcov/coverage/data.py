@@ -217,6 +217,8 @@ class CoverageData:
             weights=weights,
             notes=tuple(notes),
             unmeasured=self.unmeasured(),
+            definitions=dict(self._measurement.collection.definitions),
+            model_id=self._measurement.model_id(),
             sanity=self.sanity() if before is None else None,
             missing=self.uncovered() if missing else {},
             slices=self.by_slice(),

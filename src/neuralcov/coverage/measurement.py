@@ -161,6 +161,10 @@ class Measurement:
         """Return where the measurement comes from, as files keep it."""
         return self.provenance.describe(self.device, empty=self.collection.empty)
 
+    def model_id(self) -> str | None:
+        """Return the SHA-256 of the weights that the inputs were measured on, if a file told it or it was made."""
+        return self.provenance.states.id
+
     def unmeasured(self) -> Unmeasured | None:
         """Return the share of the model's parameters that belong to no measured layer; ``None`` without a model."""
         if self.tap is None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from neuralcov.results.compare import Comparison
+from neuralcov.results.gate import Check, Verdict
 from neuralcov.results.results import Results
 from neuralcov.results.sanity import Sanity
 
@@ -159,6 +161,39 @@ def value_table(result: Results) -> Table:
             row.append(show_value(increase[name]))
         table.add_row(*row, figures_in_words(figures))
     return table
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    """Return a table of two measurements: ``>`` and ``<`` where they differ, ``=`` within two standard errors."""
+    from rich.table import Table
+
+    table = Table(title=f"{comparison.first} against {comparison.second}", title_justify="left")
+    table.add_column("figure", overflow="fold", min_width=14, max_width=_LONGEST_NAME)
+    table.add_column("first", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("second", justify="right", no_wrap=True)
+    table.add_column("±", justify="right", no_wrap=True)
+    table.add_column("")
+    for row in comparison.rows:
+        error = "" if not row.error else show_value(row.error)
+        table.add_row(row.name, show_value(row.first), row.verdict, show_value(row.second), error, row.why)
+    return table
+
+
+def gate_lines(verdict: Verdict) -> list[str]:
+    """Say of every check whether it is met, and then of the gate."""
+    lines = list(verdict.notes)
+    for check in verdict.checks:
+        state = "met" if check.met else "WAIVED" if check.fine else "NOT MET"
+        why = f" ({check.waived})" if check.waived is not None and not check.met else ""
+        lines.append(f"{state}: {_labelled(check)}{why}")
+    failed = sum(not check.fine for check in verdict.checks)
+    end = "gate met" if verdict.met else f"gate NOT met: {failed} of {len(verdict.checks)} checks failed"
+    return [*lines, end]
+
+
+def _labelled(check: Check) -> str:
+    return f"{check.name}: {check.sentence}" if check.name.startswith("alarm:") else check.sentence
 
 
 def missing_table(result: Results, most: int = 12) -> Table:

@@ -23,9 +23,11 @@ class Results:
     ``before`` are the values the suite was added to, where it was measured on top of another one. ``weights`` says
     where the model's come from: ``given``, ``random`` or ``as built``; ``notes`` are what the command told beside.
     ``unmeasured`` is the share of the model's parameters that belong to no measured layer, where there is a model.
-    ``slices`` has a table for each column by which the suite was sliced. ``sanity`` has what to
-    look at first; it is not told for a suite on top of another one. ``missing`` are, by criterion and layer, the
-    numbers of the neurons of which nothing is covered, for criteria that tick off cells of neurons.
+    ``slices`` has a table for each column by which the suite was sliced. ``sanity`` has what to look at first; it is
+    not told for a suite on top of another one. ``definitions`` are the numbers of the definitions that criteria were
+    measured under, ``model_id`` is the SHA-256 of the model's weights, where it was needed. ``missing`` are, by
+    criterion and layer, the numbers of the neurons of which nothing is covered, for criteria that tick off cells of
+    neurons.
     """
 
     model: str
@@ -42,6 +44,8 @@ class Results:
     unmeasured: Unmeasured | None = None
     slices: tuple[SliceTable, ...] = ()
     sanity: Sanity | None = None
+    definitions: Mapping[str, int] = field(default_factory=dict)
+    model_id: str | None = None
     missing: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
 
     @property

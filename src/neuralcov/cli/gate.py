@@ -1,0 +1,107 @@
+"""``neuralcov compare`` and ``neuralcov gate``: is one suite better than another, and good enough?"""
+
+from __future__ import annotations
+
+import datetime
+import warnings
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from neuralcov.cli import policy as policies
+from neuralcov.cli.console import note, output
+from neuralcov.cli.exits import NO
+from neuralcov.core.errors import CoverageWarning, InputError
+from neuralcov.core.files import write_json
+from neuralcov.coverage.coverage import Coverage
+from neuralcov.report.text import comparison_table, gate_lines
+from neuralcov.results.compare import Comparison, Side
+from neuralcov.results.compare import compare as compare_sides
+from neuralcov.results.gate import Policy, judge_gate
+from neuralcov.results.results import Results
+
+Json = Annotated[Path | None, typer.Option(help="Write the result as JSON.")]
+
+
+def compare(
+    first: Annotated[Path, typer.Argument(help="A state file (.ncov).")],
+    second: Annotated[Path, typer.Argument(help="Another one, of the same criteria and layers.")],
+    json: Json = None,
+) -> None:
+    """Compare two suites; nobody wins within two standard errors."""
+    found = _compared(first, second)[0]
+    if json is not None:
+        write_json(json, found.to_json())
+    console = output()
+    for sentence in found.notes:
+        console.print(Text(sentence, "bold red" if "ALARM" in sentence else "bold"), highlight=False)
+    console.print(comparison_table(found))
+
+
+def gate(
+    file: Annotated[Path, typer.Argument(help="A state file (.ncov).")],
+    least: Annotated[
+        list[str] | None, typer.Option("--min", help="NAME=NUMBER, such as LCC.relative=0.9; repeat it.")
+    ] = None,
+    most: Annotated[list[str] | None, typer.Option("--max", help="NAME=NUMBER, such as LCC.off_map=0.1.")] = None,
+    baseline: Annotated[Path | None, typer.Option(help="A state file to compare with.")] = None,
+    max_drop: Annotated[
+        list[str] | None, typer.Option("--max-drop", help="How far below the baseline: 5%, or NAME=5%.")
+    ] = None,
+    policy: Annotated[Path | None, typer.Option(help="The same in a file (.toml), with waivers.")] = None,
+    allow_alarm: Annotated[
+        list[str] | None, typer.Option("--allow-alarm", help="NAME=reason: an alarm that may stand.")
+    ] = None,
+    json: Json = None,
+) -> None:
+    """Judge a suite: exit 0 if all that was asked is met, 1 if not."""
+    asked, base = policies.project_policy(Path.cwd())
+    if policy is not None:
+        more, its_base = policies.read_policy(policy)
+        asked, base = asked.joined(more), its_base or base
+    asked = asked.joined(
+        Policy(
+            policies.thresholds(least or [], "--min"),
+            policies.thresholds(most or [], "--max"),
+            policies.drops(max_drop or []),
+            policies.reasons(allow_alarm or []),
+        )
+    )
+    base = baseline or base
+    if not (asked.least or asked.most or asked.drops):
+        raise InputError("nothing is asked: give --min, --max or --max-drop, or a --policy that does")
+    comparison, result = _compared(base, file) if base is not None else (None, _result(file, Coverage.load(file)))
+    verdict = judge_gate(result, asked, datetime.datetime.now(datetime.UTC).date(), comparison)
+    if json is not None:
+        write_json(json, verdict.to_json())
+    console = output()
+    for line in gate_lines(verdict):
+        console.print(Text(line, "bold red" if "NOT" in line.partition(":")[0] else ""), highlight=False)
+    if not verdict.met:
+        raise typer.Exit(NO)
+
+
+def _compared(first: Path, second: Path) -> tuple[Comparison, Results]:
+    """Load two states and compare them, those that count kinds at the size of the smaller one."""
+    coverages = Coverage.load(first), Coverage.load(second)
+    fewer = min(coverage.inputs for coverage in coverages)
+    if not fewer:
+        raise InputError(f"{first if not coverages[0].inputs else second}: no input was observed: nothing to compare")
+    sides = []
+    for path, coverage in zip((first, second), coverages, strict=True):
+        # At its own size a suite is what it is.
+        smaller = coverage.rarefied(fewer) if coverage.inputs > fewer else {}
+        sides.append(Side(_result(path, coverage), {name: value for name, (value, _) in smaller.items()}))
+    for side in sides:
+        for sentence in side.result.findings:
+            note(f"{side.result.suite}: {sentence}")
+    return compare_sides(*sides), sides[1].result
+
+
+def _result(path: Path, coverage: Coverage) -> Results:
+    with warnings.catch_warnings():
+        # Told as notes.
+        warnings.simplefilter("ignore", CoverageWarning)
+        return coverage.results(suite=path.name)

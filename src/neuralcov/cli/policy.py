@@ -1,0 +1,128 @@
+"""What a gate asks, read off the command line, ``policy.toml`` and ``[tool.neuralcov.gate]`` of ``pyproject.toml``."""
+
+from __future__ import annotations
+
+import datetime
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from neuralcov.core.errors import InputError
+from neuralcov.results.gate import ALL, Policy, Waiver
+
+_KEYS = ("min", "max", "max_drop", "allow_alarm", "waivers", "baseline")
+_WAIVER_KEYS = ("gate", "class", "reason", "owner", "expires")
+
+
+def thresholds(texts: Sequence[str], option: str) -> dict[str, float]:
+    """Read ``NAME=NUMBER``; a number may be in per cent."""
+    found = {}
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        if not equals or not name.strip():
+            raise InputError(f"{option} {text!r}: expected NAME=NUMBER, such as LCC.relative=0.9")
+        found[name.strip()] = _number(number, f"{option} {text!r}")
+    return found
+
+
+def drops(texts: Sequence[str], option: str = "--max-drop") -> dict[str, float]:
+    """Read ``5%`` for every criterion, or ``NAME=5%``."""
+    found = {}
+    for text in texts:
+        name, equals, number = text.rpartition("=")
+        limit = _number(number, f"{option} {text!r}")
+        if limit < 0:
+            raise InputError(f"{option} {text!r}: expected 0 or more, such as 5%")
+        found[name.strip() if equals else ALL] = limit
+    return found
+
+
+def reasons(texts: Sequence[str]) -> dict[str, str]:
+    """Read ``NAME=reason``; without a reason no alarm is allowed."""
+    found = {}
+    for text in texts:
+        name, _, reason = text.partition("=")
+        if not reason.strip():
+            raise InputError(f"--allow-alarm {text!r}: expected a reason as well, such as 'size=a smoke test'")
+        found[name.strip()] = reason.strip()
+    return found
+
+
+def policy_of(content: Mapping[str, Any], where: str) -> tuple[Policy, Path | None]:
+    """Return the policy that a table of a TOML file holds, and its baseline."""
+    unknown = [key for key in content if key not in _KEYS]
+    if unknown:
+        raise InputError(f"{where}: {unknown[0]!r} is not known; there are {', '.join(_KEYS)}")
+    drop = content.get("max_drop", {})
+    given = [f"{name}={limit}" for name, limit in drop.items()] if isinstance(drop, dict) else [str(drop)]
+    allowed = [f"{name}={reason}" for name, reason in _table(content, "allow_alarm", where).items()]
+    waivers = tuple(_waiver(entry, where) for entry in content.get("waivers", []))
+    policy = Policy(
+        thresholds([f"{name}={limit}" for name, limit in _table(content, "min", where).items()], f"{where}: min"),
+        thresholds([f"{name}={limit}" for name, limit in _table(content, "max", where).items()], f"{where}: max"),
+        drops(given, f"{where}: max_drop"),
+        reasons(allowed),
+        waivers,
+    )
+    return policy, Path(content["baseline"]) if "baseline" in content else None
+
+
+def read_policy(path: Path) -> tuple[Policy, Path | None]:
+    """Read ``policy.toml``; its baseline is beside it."""
+    policy, baseline = policy_of(_read(path), str(path))
+    return policy, None if baseline is None else path.parent / baseline
+
+
+def project_policy(start: Path) -> tuple[Policy, Path | None]:
+    """Read ``[tool.neuralcov.gate]`` of the ``pyproject.toml`` of this folder or the nearest one above."""
+    for folder in (start, *start.parents):
+        path = folder / "pyproject.toml"
+        if path.is_file():
+            content = _read(path).get("tool", {}).get("neuralcov", {}).get("gate", {})
+            policy, baseline = policy_of(content, f"{path} [tool.neuralcov.gate]")
+            return policy, None if baseline is None else folder / baseline
+    return Policy(), None
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: no TOML ({error})") from error
+
+
+def _table(content: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any]:
+    found = content.get(key, {})
+    if not isinstance(found, dict):
+        raise InputError(f'{where}: {key} = {found!r}: expected a table of names, such as "LCC.relative" = 0.9')
+    return found
+
+
+def _waiver(entry: Any, where: str) -> Waiver:
+    if not isinstance(entry, dict) or any(key not in _WAIVER_KEYS for key in entry):
+        raise InputError(f"{where}: a waiver has {', '.join(_WAIVER_KEYS)}, and not {entry!r}")
+    for key in ("reason", "owner"):
+        if not str(entry.get(key, "")).strip():
+            raise InputError(f"{where}: the waiver {entry!r} has no {key}: every waiver says why, who and until when")
+    expires = entry.get("expires")
+    if isinstance(expires, datetime.datetime):
+        expires = expires.date()
+    if not isinstance(expires, datetime.date):
+        raise InputError(f"{where}: the waiver {entry!r} has no date of expiry: write expires = 2027-01-31")
+    if ("gate" in entry) == ("class" in entry):
+        raise InputError(f"{where}: the waiver {entry!r} must name a gate or a class, one of the two")
+    gate, number = entry.get("gate"), entry.get("class")
+    if number is not None and type(number) is not int:
+        raise InputError(f"{where}: class = {number!r}: expected the number of a class")
+    return Waiver(None if gate is None else str(gate), str(entry["reason"]), str(entry["owner"]), expires, number)
+
+
+def _number(text: str, where: str) -> float:
+    """Read a number, or one in per cent."""
+    plain = text.strip()
+    try:
+        number = float(plain.removesuffix("%"))
+    except ValueError as error:
+        raise InputError(f"{where}: {plain!r} is no number, such as 0.9 or 5%") from error
+    return number / 100 if plain.endswith("%") else number

@@ -1,0 +1,162 @@
+"""``compare`` and ``gate`` as a person types them: words and exit codes."""
+
+import json
+
+import pytest
+
+import neuralcov as nc
+from neuralcov import demo
+
+pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.core.errors.CoverageWarning")
+
+
+def chunks(x, y):
+    return [(x[i : i + 100], y[i : i + 100]) for i in range(0, len(x), 100)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """State files of the test set, of poorer suites, and of a network that was trained again."""
+    folder = tmp_path_factory.mktemp("states")
+    test = demo.digits("test")
+    x, y = test.pixels(), test.labels
+    net = demo.train_digits(progress=False)
+    cov = nc.Coverage(net, [nc.LCC(), nc.KMNC(100), nc.SNAC()])
+    cov.calibrate(demo.digits("train").batches())
+    suites = {
+        "test": (x, y),
+        "half": (x[:300], y[:300]),
+        "copies": (x[:10].repeat(60, 1, 1, 1) + 0.02, y[:10].repeat(60)),
+        "unscaled": (16 * x, y),
+    }
+    for name, suite in suites.items():
+        cov.reset()
+        cov.assess(chunks(*suite))
+        cov.save(folder / f"{name}.ncov")
+    again = nc.Coverage(demo.train_digits(seed=3, progress=False), [nc.LCC(), nc.KMNC(100), nc.SNAC()])
+    again.calibrate(demo.digits("train").batches())
+    again.assess(chunks(x, y))
+    again.save(folder / "retrained.ncov")
+    other = nc.Coverage(net, [nc.NC(0.5)])
+    other.assess(chunks(x, y))
+    other.save(folder / "other.ncov")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def verdict_of(out, figure):
+    row = next(line for line in out.splitlines() if f" {figure} " in line)
+    return [cell.strip() for cell in row.split("│")][3]
+
+
+def test_compare(run, files, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = run("compare", files / "test.ncov", files / "half.ncov", "--json", tmp_path / "c.json")
+    assert code == 0
+    assert "597 against 300 inputs" in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert (verdict_of(out, "LCC"), verdict_of(out, "LCC.relative"), verdict_of(out, "KMNC(100)")) == ("=", "=", "?")
+    rows = {row["name"]: row for row in json.loads((tmp_path / "c.json").read_text())["rows"]}
+    rarefied = nc.Coverage.load(files / "test.ncov").rarefied(300)["LCC"][0]
+    assert (rows["LCC"]["first"], rows["LCC"]["why"]) == (rarefied, "at 300 inputs")
+    code, out, _ = run("compare", files / "test.ncov", files / "copies.ncov")
+    assert (code, verdict_of(out, "LCC.relative")) == (0, ">")
+    code, out, _ = run("compare", files / "test.ncov", files / "retrained.ncov")
+    assert out.startswith("another model and calibration: only figures that are relative")
+    assert (verdict_of(out, "LCC.relative"), verdict_of(out, "SNAC")) == ("=", "?")
+    code, _, err = run("compare", files / "test.ncov", files / "other.ncov")
+    assert (code, "no criterion in common" in err) == (2, True)
+
+
+def test_gate_in_both_directions(run, files):
+    suite = files / "test.ncov"
+    code, out, _ = run("gate", suite, "--min", "LCC.relative=0.9", "--max", "LCC.off_map=20%")
+    assert (code, "gate met" in out) == (0, True)
+    code, out, _ = run("gate", suite, "--min", "LCC.relative=9")
+    assert (code, "NOT MET: LCC.relative is 1.1" in out) == (1, True)
+    base = "--baseline", suite, "--max-drop", "5%"
+    assert run("gate", suite, *base)[0] == 0
+    # Half of the suite is as varied; what depends on size is not judged, and that is said.
+    code, out, _ = run("gate", files / "half.ncov", *base)
+    assert (code, "KMNC(100): the drop below the baseline is not judged: other size" in out) == (0, True)
+    assert run("gate", files / "retrained.ncov", *base)[0] == 0
+    code, out, _ = run("gate", files / "copies.ncov", *base, "--allow-alarm", "duplicates=on purpose",
+                       "--allow-alarm", "classes=on purpose", "--allow-alarm", "unlike=on purpose")  # fmt: skip
+    assert (code, "NOT MET: LCC.relative fell by" in out) == (1, True)
+
+
+def test_a_gate_is_not_met_while_an_alarm_stands(run, files):
+    asked = "gate", files / "unscaled.ncov", "--min", "SNAC=0.1"
+    code, out, _ = run(*asked)
+    assert code == 1
+    assert "NOT MET: alarm:unlike: 100 % of these inputs are unlike anything in training: is the scaling" in out
+    code, out, _ = run(*asked, "--allow-alarm", "unlike=we test what happens")
+    assert (code, "WAIVED: alarm:unlike" in out) == (0, True)
+    code, _, err = run(*asked, "--allow-alarm", "unlike")
+    assert (code, "expected a reason" in err) == (2, True)
+
+
+def test_policies(run, files, tmp_path):
+    (tmp_path / "policy.toml").write_text(
+        f"""baseline = "{files / "test.ncov"}"
+max_drop = "5%"
+min = {{ "LCC.relative" = 9.0 }}
+[allow_alarm]
+size = "a smoke test"
+[[waivers]]
+gate = "LCC.relative"
+reason = "new camera"
+owner = "Kim"
+expires = 2999-01-31
+"""
+    )
+    asked = "gate", files / "half.ncov", "--policy", tmp_path / "policy.toml"
+    code, out, _ = run(*asked, "--json", tmp_path / "g.json")
+    assert (code, "waived by Kim until 2999-01-31: new camera" in out) == (0, True)
+    assert json.loads((tmp_path / "g.json").read_text())["met"] is True
+    text = (tmp_path / "policy.toml").read_text()
+    (tmp_path / "policy.toml").write_text(text.replace("2999", "2001"))
+    code, out, _ = run(*asked)
+    assert (code, "expired on 2001-01-31: renew or drop it" in out) == (1, True)
+    for old, new, said in [
+        ('owner = "Kim"\n', "", "has no owner"),
+        ("expires = 2999-01-31\n", "", "no date of expiry"),
+        ('gate = "LCC.relative"\n', "", "must name a gate or a class"),
+        ("max_drop", "max_fall", "'max_fall' is not known"),
+        ('"5%"', '"few"', "'few' is no number"),
+        ("[allow_alarm]", "[allow_alarm", "no TOML"),
+    ]:
+        (tmp_path / "policy.toml").write_text(text.replace(old, new))
+        code, _, err = run(*asked)
+        assert (code, said in " ".join(err.split())) == (2, True)
+
+
+def test_pyproject_configures_the_gate(run, files, tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[tool.neuralcov.gate.min]\n"LCC.relative" = 9\n')
+    (tmp_path / "deep").mkdir()
+    monkeypatch.chdir(tmp_path / "deep")
+    assert run("gate", files / "test.ncov")[0] == 1
+    # The command line decides.
+    assert run("gate", files / "test.ncov", "--min", "LCC.relative=0.9")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([], "nothing is asked"),
+        (["--min", "LCC.relative"], "expected NAME=NUMBER"),
+        (["--min", "LCC.relative=much"], "'much' is no number"),
+        (["--min", "LCC.relativ=0.9"], "'LCC.relativ' is no figure of test.ncov: it has"),
+        (["--max-drop", "5%"], "needs a baseline"),
+        (["--max-drop", "-5%", "--baseline", "x.ncov"], "expected 0 or more"),
+        (["--min", "SNAC=0", "--baseline", "nowhere.ncov"], "there is no such file"),
+        (["--min", "SNAC=0", "--policy", "nowhere.toml"], "No such file"),
+    ],
+)
+def test_wrong_use(run, files, arguments, said):
+    code, _, err = run("gate", files / "test.ncov", *arguments)
+    assert (code, said in " ".join(err.split())) == (2, True)
