@@ -112,6 +112,8 @@ class _Judge:
         rest: dict[str, list[dict[str, float]]] = {}
         for number in range(pools):
             rows = np.sort(context.rows(len(truth), len(truth) // 2, 223, strength, number).cpu().numpy())
+            if not wrong[rows].any():
+                continue
             pool = Pool(rows, pool_scores, found, features, whole)
             random = np.random.default_rng(context.combined_seed(227, strength, number))
             orders = pool.orders(random)
@@ -119,8 +121,10 @@ class _Judge:
                 orders |= self._searched(samples, rows, whole)
             for method, order in orders.items():
                 made.setdefault(method, []).append(figures(wrong[order]))
-            for method, order in _with_labels(pool, truth, labels, random, orders).items():
-                rest.setdefault(method, []).append(figures(wrong[order]))
+            left = _with_labels(pool, truth, labels, random, orders)
+            if wrong[left[LEARNT]].any():
+                for method, order in left.items():
+                    rest.setdefault(method, []).append(figures(wrong[order]))
         return {"inputs": len(truth), "faults": int(wrong.sum()), "orders": made, "after labels": rest}
 
     def _scores(self, found: Gathered, batches: Any) -> tuple[dict[str, np.ndarray], Tensor]:
