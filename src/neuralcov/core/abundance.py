@@ -118,7 +118,7 @@ def rarity(counts: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
 
 
 def discounted(
-    counts: Int[Tensor, "*rows classes"], kinds: Int[Tensor, "*rows classes"]
+    counts: Int[Tensor, "... classes"], kinds: Int[Tensor, "*rows classes"]
 ) -> Float[Tensor, "*rows classes"]:
     """Return how likely an input is to show a given kind, by how many inputs have shown it.
 

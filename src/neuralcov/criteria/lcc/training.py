@@ -176,7 +176,7 @@ def _against_the_others(own: Int[Tensor, "kinds folds"], known_box: Bool[Tensor,
     usable = (inputs > 0) & (rest > 0)
     shown = torch.where(others > 0, weights, known_box.double())
     values = torch.where(own > 0, shown, 0.0).sum(0) / total
-    probability = discounted(others.T, (others > 0).T)
+    probability = discounted(others.T, (others > 0).long().T)
     expected = expected_share(probability, weights.T, inputs.double())
     unknown = torch.where(known_box, 0, own).sum(0).double() / inputs
     off_map = float(unknown[usable].mean()) if bool(usable.any()) else torch.nan
