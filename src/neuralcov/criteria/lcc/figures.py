@@ -42,14 +42,18 @@ def _numbers(
     """Count kinds by layer and level; with ``first``, which says to which of so many parts a kind belongs, by that."""
     assert seen.marks is not None
     levels = len(training.levels)
-    level = torch.searchsorted(training.levels, seen.marks.long())
-    level = torch.where(seen.marks == NEW_DECISION, levels, level)
+    level = _level_of(seen.marks, training)
     column = torch.zeros_like(level) if seen.columns is None else seen.columns.long()
     place = column if first is None else first * shape[-1] + column
     counted = ((seen.marks != OFF_THE_MAP) & seen.present()).long()
     numbers = torch.zeros((*shape, levels + 1), dtype=torch.int64, device=level.device)
     numbers.view(-1).index_add_(0, place * (levels + 1) + level, counted)
     return numbers
+
+
+def _level_of(marks: Int[Tensor, "kinds"], training: TrainingKinds) -> Int[Tensor, "kinds"]:
+    """Return the place of each kind's count among the levels, behind them for new decisions; any for the others."""
+    return torch.where(marks == NEW_DECISION, len(training.levels), torch.searchsorted(training.levels, marks.long()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +192,9 @@ class SuiteKinds:
 
     def rarefied(self, inputs: int) -> Estimate:
         """Return the value of so many of the inputs drawn at random, and how far draws differ."""
-        weights = self.training.weights[self._levels].masked_fill(self._marks == OFF_THE_MAP, 0)
+        weights = self.training.weights[_level_of(self._marks, self.training)].masked_fill(
+            self._marks == OFF_THE_MAP, 0
+        )
         found = []
         for layer in self.training.layers.tolist():
             mine = self.columns == layer
@@ -209,8 +215,3 @@ class SuiteKinds:
     def _marks(self) -> Int[Tensor, "kinds"]:
         assert self.seen.marks is not None
         return self.seen.marks
-
-    @cached_property
-    def _levels(self) -> Int[Tensor, "kinds"]:
-        level = torch.searchsorted(self.training.levels, self._marks.long())
-        return torch.where(self._marks == NEW_DECISION, len(self.training.levels), level)
