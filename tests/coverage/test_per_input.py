@@ -199,3 +199,21 @@ def test_merged_findings_name_inputs_of_both(model):
 def test_labels_given_twice_are_refused(model):
     with pytest.raises(nc.NeuralcovError, match="labels are given twice"):
         nc.Coverage(model, [nc.NC(0.4)]).update(nc.Batch(inputs(2), [0, 1]), [0, 1])
+
+
+class _Observed(nc.NC):
+    """Count how often it observes."""
+
+    batches = 0
+    fixed_size = False
+    exclusions = nc.criteria.Criterion.exclusions
+
+    def observe(self, state, batch, *, donate=False):
+        type(self).batches += 1
+        return super().observe(state, batch, donate=donate)
+
+
+def test_names_of_excluded_inputs_cost_no_second_observation(model):
+    coverage = nc.Coverage(model, [_Observed()])
+    coverage.update(inputs(8))
+    assert _Observed.batches == 1

@@ -137,5 +137,9 @@ class ExcludedInputs:
 
 
 def _asks(criterion: Criterion[Any]) -> bool:
-    """Return whether a criterion may exclude inputs with finite outputs, or looks at some layers only."""
-    return bool(criterion.needs) or not criterion.fixed_size
+    """Return whether a criterion may exclude inputs with finite outputs, or looks at some layers only, and says so.
+
+    The default of ``exclusions`` observes the batch to find out, which would double the cost of every update.
+    """
+    says_so = type(criterion).exclusions is not Criterion.exclusions
+    return says_so and (bool(criterion.needs) or not criterion.fixed_size)
