@@ -128,7 +128,7 @@ def test_policies(run, files, tmp_path):
 max_drop = "5%"
 min = {{ "LCC.relative" = 9.0 }}
 [allow_alarm]
-size = "a smoke test"
+classes = "a smoke test"
 [[waivers]]
 gate = "LCC.relative"
 reason = "new camera"

@@ -89,15 +89,15 @@ def test_drops_of_every_criterion():
 
 def test_alarms_stand_in_the_way_whatever_the_values():
     policy = Policy(least={"LCC.relative": 0.5})
-    found = judged(policy, alarmed("unlike", "size"))
+    found = judged(policy, alarmed("unlike", "classes"))
     assert (found.met, [check.name for check in found.checks if not check.fine]) == (
         False,
-        ["alarm:unlike", "alarm:size"],
+        ["alarm:unlike", "alarm:classes"],
     )
-    allowed = replace(policy, allowed={"unlike": "noise on purpose", "size": "a smoke test"})
-    assert judged(allowed, alarmed("unlike", "size")).met
-    assert "WAIVED: alarm:size: size is wrong (a smoke test)" in gate_lines(judged(allowed, alarmed("size")))
-    assert not judged(replace(policy, allowed={"size": "a smoke test"}), alarmed("unlike", "size")).met
+    allowed = replace(policy, allowed={"unlike": "noise on purpose", "classes": "a smoke test"})
+    assert judged(allowed, alarmed("unlike", "classes")).met
+    assert "WAIVED: alarm:classes: classes is wrong (a smoke test)" in gate_lines(judged(allowed, alarmed("classes")))
+    assert not judged(replace(policy, allowed={"classes": "a smoke test"}), alarmed("unlike", "classes")).met
 
 
 def test_waivers_hold_until_their_day():

@@ -75,13 +75,13 @@ def test_golden():
     ("found", "alarms"),
     [
         (names(facts()), []),
-        (names(facts(99)), ["size"]),
+        (names(facts(99)), []),
         (names(facts(100)), []),
-        (names(facts(19, 0.0), off_map=1.0, off_map_expected=0.0), ["size"]),
-        (names(facts(20, 0.0), off_map=1.0, off_map_expected=0.0), ["unlike", "accuracy", "size"]),
+        (names(facts(19, 0.0), off_map=1.0, off_map_expected=0.0), []),
+        (names(facts(20, 0.0), off_map=1.0, off_map_expected=0.0), ["unlike", "accuracy"]),
         (names(facts(), off_map=0.2, off_map_expected=0.01), []),
         (names(facts(), off_map=0.22, off_map_expected=0.01), ["unlike"]),
-        (names(facts(30), off_map=0.22, off_map_expected=0.1), ["size"]),
+        (names(facts(30), off_map=0.22, off_map_expected=0.1), []),
         (names(facts(), off_map=0.03, off_map_worst=0.94, off_map_worst_expected=0.02), ["unlike"]),
         (names(facts(), off_map=0.03, off_map_worst=0.45, off_map_worst_expected=0.02), []),
         (names(facts(accuracy=0.33)), ["accuracy"]),
@@ -107,3 +107,9 @@ def test_classes_may_be_missing_by_accident():
     # Decisions say nothing about labels.
     decided = SuiteFacts(500, classes=dict.fromkeys(range(5), 50), labelled=False, training=TRAINING)
     assert names(decided) == []
+
+
+def test_few_inputs_are_said_to_be_few():
+    few, enough = (sanity_lines(judge_sanity(facts(count), {}))[0] for count in (99, 100))
+    assert few == "inputs            99 (few: all figures scatter widely)"
+    assert enough == "inputs            100"

@@ -44,7 +44,7 @@ def reasons(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         name, _, reason = text.partition("=")
         if not reason.strip():
-            raise InputError(f"--allow-alarm {text!r}: expected a reason as well, such as 'size=a smoke test'")
+            raise InputError(f"--allow-alarm {text!r}: expected a reason as well, such as 'classes=a smoke test'")
         found[name.strip()] = reason.strip()
     return found
 

@@ -102,7 +102,8 @@ def value_with_error(value: float, figures: Mapping[str, float]) -> str:
 
 def sanity_lines(sanity: Sanity) -> list[str]:
     """Say whether a measurement is sane, a line for each figure that is known and for each alarm."""
-    lines = [f"inputs            {sanity.inputs:,}"]
+    few = " (few: all figures scatter widely)" if sanity.few else ""
+    lines = [f"inputs            {sanity.inputs:,}{few}"]
     if sanity.accuracy is not None:
         of = "" if sanity.judged == sanity.inputs else f" of {sanity.judged:,} with labels"
         known = sanity.accuracy_in_training

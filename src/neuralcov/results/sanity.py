@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-# An alarm needs so many inputs, but for the one that there are few.
+# An alarm needs so many inputs.
 LEAST_INPUTS = 20
+# Of fewer inputs than these it is said that they are few.
 FEW_INPUTS = 100
 # By how much the share of inputs off the map must exceed what is expected: in the middle layer, and in any layer.
 _OFF_MAP, _OFF_MAP_WORST = 0.2, 0.5
@@ -101,6 +102,11 @@ class Sanity:
     near_duplicates: int | None = None
     alarms: tuple[Alarm, ...] = ()
 
+    @property
+    def few(self) -> bool:
+        """Whether there are so few inputs that all figures scatter widely."""
+        return self.inputs < FEW_INPUTS
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return asdict(self)
@@ -138,16 +144,10 @@ def judge_sanity(facts: SuiteFacts, details: Mapping[str, Mapping[str, float]]) 
         duplicates=None if facts.duplicates is None else round(facts.duplicates * facts.inputs),
         near_duplicates=None if alike is None else round(alike * facts.inputs),
     )
-    said = [_size(found)]
-    if facts.inputs >= LEAST_INPUTS:
-        said = [_unlike(found), _accuracy(found, facts), _classes(found, known), _duplicates(found), *said]
+    if facts.inputs < LEAST_INPUTS:
+        return found
+    said = (_unlike(found), _accuracy(found, facts), _classes(found, known), _duplicates(found))
     return Sanity(**{**found.__dict__, "alarms": tuple(alarm for alarm in said if alarm is not None)})
-
-
-def _size(found: Sanity) -> Alarm | None:
-    if found.inputs >= FEW_INPUTS:
-        return None
-    return Alarm("size", f"{found.inputs} inputs are few: figures scatter widely; gather {FEW_INPUTS} or more")
 
 
 def _unlike(found: Sanity) -> Alarm | None:
