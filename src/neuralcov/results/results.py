@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -11,6 +12,7 @@ from typing import Any
 from neuralcov.core.files import write_json
 from neuralcov.core.findings import LayerRow, Unmeasured
 from neuralcov.results.sanity import Sanity
+from neuralcov.results.sections import FewerInputs, Gallery, GrowthCurve, LayerNeurons, Reference, SuiteMap
 from neuralcov.results.slices import SliceTable
 
 SCHEMA = 1
@@ -27,7 +29,9 @@ class Results:
     not told for a suite on top of another one. ``definitions`` are the numbers of the definitions that criteria were
     measured under, ``model_id`` is the SHA-256 of the model's weights, where it was needed. ``missing`` are, by
     criterion and layer, the numbers of the neurons of which nothing is covered, for criteria that tick off cells of
-    neurons.
+    neurons. What follows is filled by ``assess`` as far as it is known, and shown by reports: ``growth`` and
+    ``references`` by criterion, ``neurons`` by layer, a ``map`` of training data and suite, ``galleries`` of inputs to
+    look at, how ``fewer`` inputs would do, and ``provenance``: what was measured with what.
     """
 
     model: str
@@ -47,6 +51,13 @@ class Results:
     definitions: Mapping[str, int] = field(default_factory=dict)
     model_id: str | None = None
     missing: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
+    growth: Mapping[str, GrowthCurve] = field(default_factory=dict)
+    references: Mapping[str, Reference] = field(default_factory=dict)
+    neurons: tuple[LayerNeurons, ...] = ()
+    map: SuiteMap | None = None
+    galleries: tuple[Gallery, ...] = ()
+    fewer: FewerInputs | None = None
+    provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def increase(self) -> dict[str, float] | None:
@@ -72,4 +83,6 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode("ascii")
     return value
