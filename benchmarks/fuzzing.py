@@ -127,7 +127,7 @@ class Subject:
             self.seeds,
             self.labels,
             preprocess=self.ready,
-            guidance="random" if text == RANDOM else "coverage",
+            guide="random" if text == RANDOM else "coverage",
             **(settings | changes),
         )
 

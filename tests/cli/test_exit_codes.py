@@ -215,7 +215,7 @@ def test_code_of_the_users_own_is_not_called_a_bug_of_ours(run, place, monkeypat
         ["fuzz", "shrink", "nowhere"],
         ["fuzz", "export", ".", "-o", "out"],
         ["fuzz", "quality", "."],
-        ["fuzz", "run", "own_exits:make", "--data", "npz:x.npz", "-o", "c", "--guidance", "stars", "-n", "1"],
+        ["fuzz", "run", "own_exits:make", "--data", "npz:x.npz", "-o", "c", "--guide", "stars", "-n", "1"],
         ["fuzz", "run", "own_exits:make", "--data", "npz:x.npz", "-o", "c", "--schedule", "stars", "-n", "1"],
         ["fuzz", "run", "own_exits:make", "--data", "npz:x.npz", "-o", "c", "--min-gain", "-1", "-n", "1"],
         ["fuzz", "run", "own_exits:make", "--data", "npz:x.npz", "-o", "c", "--time-limit", "0", "-n", "1"],

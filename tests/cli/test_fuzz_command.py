@@ -135,7 +135,7 @@ def test_show_export_shrink_and_quality_need_little(run, campaign, tmp_path):
     assert code == 0
     found = json.loads((tmp_path / "q.json").read_text())
     summary = json.loads((folder / "summary.json").read_text())
-    assert found["faults / outputs"] == summary["faults"] / summary["kept"]
+    assert found["faults / outputs"] == summary["faulty_kept"] / summary["kept"]
     assert (found["classes reached"], found["scaled entropy"]) == (summary["classes"], summary["entropy"])
 
 
@@ -154,7 +154,8 @@ def test_faults_that_are_no_outputs_are_not_among_them(run, tmp_path):
     assert code == 0
     told = json.loads((tmp_path / "q.json").read_text())
     assert told["faults"] == len(found.faults)
-    assert told["faults among outputs"] == len(found.faults) - len(broken)
+    assert told["faults among outputs"] == sum(fault.entry is not None for fault in found.faults)
+    assert told["mutants misread"] == found.stats.faulty >= len(found.faults)
     assert told["faults / outputs"] == told["faults among outputs"] / found.outputs
     assert told["classes reached"] == len({fault.after for fault in found.faults} - {None})
 
@@ -248,7 +249,7 @@ def test_other_ways_to_start(run, weights, tmp_path):
     assert (tmp_path / "a" / "calibration.ncal").is_file()
     code, out, err = run("fuzz", "resume", tmp_path / "a", "-n", 25, "--no-shrink", "--trust")
     assert code == 0, err
-    code, out, _ = run(*base, "-o", tmp_path / "b", "--guidance", "random", "--no-shrink")
+    code, out, _ = run(*base, "-o", tmp_path / "b", "--guide", "random", "--no-shrink")
     assert code == 0
     assert "20 kept (100.0% of judged)" in out
 

@@ -108,7 +108,7 @@ def test_a_finished_campaign_tells_the_same_again_and_goes_further(net, digits, 
 
 
 def test_the_baseline_resumes_too(net, digits, tmp_path):
-    settings = {"wave": 8, "guidance": "random"}
+    settings = {"wave": 8, "guide": "random"}
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     expected = fuzzer_of(net, digits, [nc.NLC()], folder=whole, **settings).run(iterations=40)
     fuzzer_of(net, digits, [nc.NLC()], folder=parts, **settings).run(iterations=16)

@@ -24,7 +24,7 @@ def test_an_object_and_its_fields_say_the_same(net, digits):
     by_fields = fuzzer_of(net, digits, [nc.NLC()], wave=8, tries=5, schedule=Schedule("fresh"))
     both = fuzzer_of(net, digits, [nc.NLC()], settings=FuzzSettings(wave=8, schedule="fresh"), tries=5)
     assert by_object.settings == by_fields.settings == both.settings == settings
-    with pytest.raises(TypeError, match="there is no argument or setting 'waves'; settings are guidance, wave, "):
+    with pytest.raises(TypeError, match="there is no argument or setting 'waves'; settings are guide, "):
         fuzzer_of(net, digits, [nc.NLC()], waves=8)
 
 

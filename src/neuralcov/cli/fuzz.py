@@ -26,6 +26,7 @@ from neuralcov.cli.fuzz_options import (
     Shrink,
     Styles,
     Trust,
+    UntilNew,
     with_settings,
 )
 from neuralcov.cli.fuzz_output import (
@@ -68,6 +69,7 @@ def run(
     iterations: Iterations = None,
     minutes: Minutes = None,
     faults: Faults = None,
+    until_new: UntilNew = None,
     mutations: Annotated[
         str | None, typer.Option(help="Names joined by commas, such as contrast,rotation,style; all usual ones else.")
     ] = None,
@@ -119,7 +121,7 @@ def run(
             note(told)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
-        campaign = prepared.fuzzer.run(iterations, seconds=limit, faults=faults, progress=True)
+        campaign = prepared.fuzzer.run(iterations, seconds=limit, faults=faults, until_new=until_new, progress=True)
     conclude(prepared, campaign, shrink, fail_on_faults)
 
 
@@ -137,6 +139,7 @@ def resume(
     iterations: Iterations = None,
     minutes: Minutes = None,
     faults: Faults = None,
+    until_new: UntilNew = None,
     shrink: Shrink = True,
     fail_on_faults: FailOnFaults = False,
 ) -> None:
@@ -145,7 +148,7 @@ def resume(
     prepared = reopen(folder, given, searching=True)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
-        campaign = prepared.fuzzer.resume(iterations, seconds=limit, faults=faults, progress=True)
+        campaign = prepared.fuzzer.resume(iterations, seconds=limit, faults=faults, until_new=until_new, progress=True)
     if not campaign.exact:
         note("waves since the last checkpoint came out otherwise here than logged: coverage follows the log")
     conclude(prepared, campaign, shrink, fail_on_faults)

@@ -17,6 +17,10 @@ Folder = Annotated[Path, typer.Argument(help="The campaign's folder.")]
 Iterations = Annotated[int | None, typer.Option("--iterations", "-n", min=1, help="Stop after so many seeds.")]
 Minutes = Annotated[float | None, typer.Option(min=0.001, help="Stop after so many minutes.")]
 Faults = Annotated[int | None, typer.Option(min=1, help="Stop once so many faults are found.")]
+UntilNew = Annotated[
+    float | None,
+    typer.Option(help="Stop when a further mutant shows something new with less than this chance, such as 0.001."),
+]
 FailOnFaults = Annotated[bool, typer.Option("--fail-on-faults", help="Exit with 1 if there are faults.")]
 OwnModel = Annotated[
     str | None,

@@ -18,7 +18,7 @@ from neuralcov.fuzz.campaign.folder import write_errors
 from neuralcov.fuzz.campaign.reader import StoredCampaign
 from neuralcov.fuzz.campaign.result import Campaign, Stats
 from neuralcov.fuzz.campaign.writer import save_shrunk
-from neuralcov.fuzz.faults.fault import Fault, group_words, grouped
+from neuralcov.fuzz.faults.fault import Fault, best_example, group_words, grouped, main_cause
 from neuralcov.fuzz.faults.pictures import fault_sheet, pick_from_groups, save_image
 from neuralcov.fuzz.faults.quality import classes_reached, naturalness, scaled_entropy
 from neuralcov.fuzz.faults.replay import Replay, Shrunk
@@ -37,7 +37,8 @@ def show_campaign(campaign: StoredCampaign) -> None:
     output().print(
         f"{names.get('model', 'a model')} on {names.get('data', 'inputs')}, {len(campaign.state.labels)} seeds: "
         f"{counts.finished:,} done with in {counts.waves:,} waves, {counts.judged:,} candidates judged, "
-        f"{counts.kept:,} kept ({counts.admitted:.1%}), {counts.faults:,} faults, {counts.seconds:.0f} s",
+        f"{counts.kept:,} kept ({counts.admitted:.1%}), {counts.distinct:,} different faults from "
+        f"{len(counts.broken):,} seeds, {counts.seconds:.0f} s",
         soft_wrap=True,
         highlight=False,
     )
@@ -45,6 +46,9 @@ def show_campaign(campaign: StoredCampaign) -> None:
     if lines:
         _show_coverage(Stats(**lines[-1]))
     _show_groups(campaign.faults, notes.get("classes"))
+    cause = main_cause(campaign.faults, campaign.mutations)
+    if cause is not None:
+        output().print(cause, soft_wrap=True, highlight=False)
 
 
 def conclude(prepared: PreparedFuzzer, campaign: Campaign, shrink: bool, fail_on_faults: bool) -> None:
@@ -54,8 +58,9 @@ def conclude(prepared: PreparedFuzzer, campaign: Campaign, shrink: bool, fail_on
     rate = stats.judged / stats.seconds if stats.seconds else 0.0
     console.print(
         f"{stats.iterations:,} seeds, {stats.judged:,} candidates judged ({rate:,.0f} per second), {stats.kept:,} kept "
-        f"({stats.admitted:.1%} of judged), {stats.faults:,} faults in {stats.classes} classes "
-        f"(entropy {stats.entropy:.3f})",
+        f"({stats.admitted:.1%} of judged); {stats.distinct:,} different faults from {stats.roots:,} seeds in "
+        f"{stats.classes} classes (entropy {stats.entropy:.3f}); {stats.faulty:,} mutants misread, "
+        f"{stats.faulty_kept:,} of them kept",
         soft_wrap=True,
         highlight=False,
     )
@@ -67,6 +72,9 @@ def conclude(prepared: PreparedFuzzer, campaign: Campaign, shrink: bool, fail_on
         note(f"{len(campaign.excluded)} inputs could not serve as seeds; input {row}: {reason}")
     _show_groups(campaign.faults, prepared.samples.classes)
     fuzzer = prepared.fuzzer
+    cause = main_cause(campaign.faults, fuzzer.mutations)
+    if cause is not None:
+        console.print(cause, soft_wrap=True, highlight=False)
     if shrink and campaign.faults and fuzzer.folder is not None:
         groups = grouped(campaign.faults).values()
         pictured = [fault for group in groups for fault in group[: fuzzer.settings.pictures]]
@@ -143,6 +151,9 @@ def measure_quality(campaign: StoredCampaign, features: str | None, limit: int |
     found: dict[str, Any] = {
         "outputs": outputs,
         "faults": len(campaign.faults),
+        "different faults": campaign.state.counts.distinct,
+        "seeds broken": len(campaign.state.counts.broken),
+        "mutants misread": campaign.state.counts.faulty,
         "faults among outputs": among,
         "faults / outputs": among / outputs if outputs else None,
         "classes reached": classes_reached(reached),
@@ -177,19 +188,20 @@ def _show_coverage(stats: Stats) -> None:
     for name, value in stats.values.items():
         grown = f"coverage {name} {show_value(value)}, grown by {show_value(stats.growth[name])} since the seeds"
         output().print(grown, highlight=False, markup=False)
-    if stats.still_new:
-        output().print(stats.still_new, highlight=False, markup=False)
+    for told in (stats.still_new, stats.still_faults):
+        if told:
+            output().print(told, highlight=False, markup=False)
 
 
 def _show_groups(faults: Sequence[Fault], classes: Sequence[str] | None) -> None:
     groups = grouped(faults)
     if not groups:
         return
-    table = Table(title=f"{len(faults):,} faults in {len(groups)} groups", title_justify="left")
-    for column in ("what", "faults", "first"):
+    table = Table(title=f"{len(faults):,} saved faults in {len(groups)} groups", title_justify="left")
+    for column in ("what", "faults", "look at"):
         table.add_column(column, justify="left" if column == "what" else "right")
     for group, members in list(groups.items())[:_GROUPS_SHOWN]:
-        table.add_row(group_words(group, classes), str(len(members)), str(members[0].number))
+        table.add_row(group_words(group, classes), str(len(members)), str(best_example(members).number))
     if len(groups) > _GROUPS_SHOWN:
         table.add_row(f"and {len(groups) - _GROUPS_SHOWN} more", "", "")
     output().print(table)

@@ -130,7 +130,7 @@ def build(
         coverage = Coverage(model, [criterion_from_text(text) for text in names.criteria], layers=names.layers)
     else:
         coverage = Coverage(model, [NC()], layers=names.layers)
-    if searching and not settings.random:
+    if searching and settings.uses_coverage:
         _calibrate(coverage, names, settings.batch, folder, resumed)
     samples = kept
     if samples is None:

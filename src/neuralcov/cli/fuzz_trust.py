@@ -98,7 +98,7 @@ def names_with(names: CampaignNames, given: Given, folder: Path) -> CampaignName
 def require_training_data(names: CampaignNames, settings: FuzzSettings, folder: Path, trust: bool) -> None:
     """Refuse to learn again from training data that only the folder names."""
     missing = names.calibrate is not None and not (folder / "calibration.ncal").is_file()
-    if missing and not trust and not settings.random:
+    if missing and not trust and settings.uses_coverage:
         raise CampaignError(
             f"{folder}: calibration.ncal is missing, and the folder names the training data {names.calibrate}; restore "
             "the file from a copy, or pass --trust to use the name in the folder"

@@ -37,7 +37,8 @@ class Fuzzer:
     and Wang, 2023), with two changes after DeepHunter (Xie et al., 2019): a mutant is compared with its root input
     moved by the lineage's geometric mutation, and a lineage holds at most one.
 
-    A kept mutant is a fault if the model was right on the root input and is not on the mutant.
+    A mutant is a fault if the model was right on the root input and is not on the mutant, whether or not the mutant
+    is kept. ``guide=`` searches otherwise than by coverage, see :class:`FuzzSettings`.
 
     Args:
         coverage: holds the model and the criteria that guide; a mutant is kept if any of them gains.
@@ -138,6 +139,7 @@ class Fuzzer:
         *,
         seconds: float | None = None,
         faults: int | None = None,
+        until_new: float | None = None,
         progress: bool | None = None,
     ) -> Campaign:
         """Search until a limit is reached; limits count from the start of the campaign.
@@ -145,10 +147,12 @@ class Fuzzer:
         Args:
             iterations: how many seeds to sample.
             seconds: for how long.
-            faults: until so many faults are found.
+            faults: until so many faults are saved.
+            until_new: until a mutant run next shows a new fault, or raises coverage, with less than this chance, as
+                estimated from what was seen (Good and Turing).
             progress: show a live screen, or lines where there is no terminal; by default only in a terminal.
         """
-        limits = Limits(iterations, seconds, faults)
+        limits = Limits(iterations, seconds, faults, until_new)
         campaign = self._campaign
         if campaign is not None and not campaign.can_go_on:
             raise CampaignError("the campaign was only read, so coverage has not seen what it found: call resume()")
@@ -162,6 +166,7 @@ class Fuzzer:
         *,
         seconds: float | None = None,
         faults: int | None = None,
+        until_new: float | None = None,
         progress: bool | None = None,
     ) -> Campaign:
         """Go on with the campaign in the folder, up to the limits it was given at first or to new ones.
@@ -171,10 +176,10 @@ class Fuzzer:
         folder = self.folder
         if folder is None:
             raise CampaignError("there is nothing to resume: the campaign has no folder=")
-        if iterations is None and seconds is None and faults is None:
+        if iterations is None and seconds is None and faults is None and until_new is None:
             limits = Limits(**folder.config()["limits"])
         else:
-            limits = Limits(iterations, seconds, faults)
+            limits = Limits(iterations, seconds, faults, until_new)
         return self._within(limits, progress, lambda: resume(self._setup, folder))
 
     def load(self) -> list[Fault]:
@@ -264,13 +269,24 @@ class Fuzzer:
             return True
         if limits.faults is not None and state.counts.faults >= limits.faults:
             return True
+        if limits.until_new is not None and self._little_new(limits.until_new):
+            return True
         return limits.seconds is not None and seconds >= limits.seconds
+
+    def _little_new(self, limit: float) -> bool:
+        """Return whether a further mutant shows something new with less than a chance, as far as can be told."""
+        counts = self.search.state.counts
+        latest, new = counts.latest
+        if counts.run * limit < 1 or (self.settings.uses_coverage and latest * limit < 1 and new == 0):
+            return False  # too few to tell
+        raised = new / latest if self.settings.uses_coverage and latest else 0.0
+        return max(counts.new_fault_chance, raised) < limit
 
     def _save(self, writer: Writer) -> None:
         assert self.folder is not None
         writer.flush()
         self.folder.log.sync()
-        if not self.settings.random:
+        if self.settings.uses_coverage:
             self.folder.save_coverage(self.coverage, self.search.state.counts.waves)
 
     def _finish(self, writer: Writer | None, view: ProgressView, seconds: float) -> Campaign:
@@ -280,7 +296,7 @@ class Fuzzer:
         campaign = Campaign(
             stats=stats,
             faults=opened.search.state.faults,
-            findings=() if self.settings.random else tuple(str(finding) for finding in self.coverage.findings()),
+            findings=tuple(map(str, self.coverage.findings())) if self.settings.uses_coverage else (),
             excluded=opened.report.excluded,
             exact=opened.exact,
             folder=None if self.folder is None else self.folder.path,
@@ -297,4 +313,4 @@ class Fuzzer:
         return self._stats_reader.read(self.search.state, seconds, values)
 
     def _values(self) -> dict[str, float]:
-        return {} if self.settings.random else self.coverage.values(warn=False)
+        return self.coverage.values(warn=False) if self.settings.uses_coverage else {}

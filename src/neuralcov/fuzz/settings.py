@@ -91,7 +91,10 @@ _AT_LEAST_0 = _Rule("a number of at least 0", lambda value: _number(value) and v
 _SHARE = _Rule("a share from 0 to 1", lambda value: _number(value) and 0 <= value <= 1)
 _TIME = _Rule("a number above 0, or None", lambda value: value is None or (_number(value) and value > 0))
 _PICTURES = _Rule("a whole number of at least 0, or None for all", lambda value: value is None or _whole(value, 0))
-_GUIDANCE = _Rule("'coverage' or 'random'", lambda value: value in ("coverage", "random"))
+GUIDES = ("coverage", "random", "margin", "elites", "margin+coverage", "elites+coverage")
+_GUIDE = _Rule(f"one of {', '.join(GUIDES)}", lambda value: value in GUIDES)
+_CHOICE = _Rule("'uniform' or 'bandit'", lambda value: value in ("uniform", "bandit"))
+_FLAG = _Rule("True or False", lambda value: isinstance(value, bool))
 _SCHEDULE = _Rule("'uniform', 'fresh' or a Schedule", lambda value: isinstance(value, (str, Schedule)))
 
 
@@ -120,7 +123,17 @@ class FuzzSettings:
     neuralcov.core.errors.InputError: wave=0: expected a whole number of at least 1
     """
 
-    guidance: str = _setting("coverage", _GUIDANCE, "coverage, or random: the baseline that checks nothing.")
+    guide: str = _setting(
+        "coverage",
+        _GUIDE,
+        "What is kept: mutants that raise coverage; random: all, unchecked; margin: those nearer to being misread; "
+        "elites: the nearest for each pair of classes; or either of these, +coverage.",
+    )
+    mutation_choice: str = _setting(
+        "uniform", _CHOICE, "uniform, or bandit: rather mutations that brought faults and took margin."
+    )
+    check_random: bool = _setting(False, _FLAG, "Check validity under guide random too.")
+    max_per_group: int = _setting(3, _COUNT, "Examples saved of a fault: same seed, same wrong class, same error.")
     wave: int = _setting(
         256,
         _COUNT,
@@ -155,7 +168,22 @@ class FuzzSettings:
     @property
     def random(self) -> bool:
         """Return whether this is the baseline, which accepts whatever the model gives numbers for."""
-        return self.guidance == "random"
+        return self.guide == "random"
+
+    @property
+    def checks_validity(self) -> bool:
+        """Return whether mutants must be acceptable; the baseline of the paper takes all."""
+        return not self.random or self.check_random
+
+    @property
+    def uses_coverage(self) -> bool:
+        """Return whether coverage takes part in the search."""
+        return "coverage" in self.guide
+
+    @property
+    def uses_margin(self) -> bool:
+        """Return whether somebody wants to know how near inputs are to being misread."""
+        return self.guide not in ("coverage", "random") or self.mutation_choice == "bandit"
 
     def changed(self, **changes: Any) -> FuzzSettings:
         """Return the settings with some of them changed.
@@ -176,19 +204,27 @@ class FuzzSettings:
     @classmethod
     def from_json(cls, stored: Mapping[str, Any]) -> FuzzSettings:
         """Return the settings that a folder keeps; those it lacks have their defaults."""
-        known = dict(stored)
+        known = _with_names_of_today(stored)
         if isinstance(known.get("schedule"), Mapping):
             known["schedule"] = Schedule(**known["schedule"])
         return cls().changed(**known)
 
     def first_difference(self, stored: Mapping[str, Any]) -> str | None:
         """Return the first setting that a folder keeps with another value and that may not change."""
-        mine = self.to_json()
+        mine, stored = self.to_json(), _with_names_of_today(stored)
         for entry in fields(self):
             name = entry.name
             if not entry.metadata["may_change"] and name in stored and stored[name] != mine[name]:
                 return name
         return None
+
+
+def _with_names_of_today(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings of a folder; the first campaigns said ``guidance`` where it is ``guide`` now."""
+    known = dict(stored)
+    if "guidance" in known:
+        known["guide"] = known.pop("guidance")
+    return known
 
 
 @dataclass(frozen=True)
@@ -198,12 +234,15 @@ class Limits:
     iterations: int | None = None
     seconds: float | None = None
     faults: int | None = None
+    until_new: float | None = None
 
     def __post_init__(self) -> None:
-        if self.iterations is None and self.seconds is None and self.faults is None:
-            raise InputError("no limit: give iterations=, seconds= or faults=")
+        if all(value is None for value in asdict(self).values()):
+            raise InputError("no limit: give iterations=, seconds=, faults= or until_new=")
+        if self.until_new is not None and not (_number(self.until_new) and 0 < self.until_new < 1):
+            raise InputError(f"until_new={self.until_new!r}: expected a share above 0 and below 1, such as 0.001")
         for name, value in asdict(self).items():
-            if value is None:
+            if value is None or name == "until_new":
                 continue
             if name == "seconds" and not (_number(value) and value >= 0):
                 raise InputError(f"{name}={value!r}: expected a number of at least 0")

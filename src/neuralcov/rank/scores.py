@@ -14,10 +14,8 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.tap.outputs import has_classes, scores_of
+from neuralcov.tap.probabilities import shares_of, wide_scores
 
-# How far probabilities in half precision may be from a sum of 1.
-_NEARLY_ONE = 1e-3
 _ROWS_AT_ONCE = 1 << 13
 
 
@@ -52,17 +50,12 @@ def confidence(output: Any, size: int) -> Confidence | None:
         output: what the model gave: (B, C), (B, 1) or (B,), in ``.logits`` or as its first tensor.
         size: B.
     """
-    scores = scores_of(output)
-    if scores is None or not has_classes(scores, size) or scores.is_complex():
+    read = wide_scores(output, size)
+    if read is None:
         return None
-    wide = scores.detach().double()
-    if wide.dim() == 1 or wide.shape[1] == 1:
-        wide = torch.stack([torch.zeros_like(wide.reshape(size)), wide.reshape(size)], dim=1)
-        given = torch.zeros(size, dtype=torch.bool, device=wide.device)
-    else:
-        given = (wide >= 0).all(1) & ((wide.sum(1) - 1).abs() <= _NEARLY_ONE)
+    wide, given = read
     finite = wide.isfinite().all(1)
-    shares = torch.where(given[:, None], wide / wide.sum(1, keepdim=True), wide.softmax(1))
+    shares = shares_of(wide, given)
     # Stable, so that of equal classes the lowest comes first; torch.topk does not promise that.
     ordered = shares.nan_to_num(0).sort(dim=1, descending=True, stable=True)
     logs = torch.where(given[:, None], shares.log(), wide.log_softmax(1))

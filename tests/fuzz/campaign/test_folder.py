@@ -40,7 +40,7 @@ def test_what_lies_where(campaign):
         "config.json", "seeds.safetensors", "queue.log", "coverage", "faults", "stats.jsonl", "summary.json", "lock"
     }  # fmt: skip
     config = json.loads((found.folder / "config.json").read_text())
-    assert config["limits"] == {"iterations": 150, "seconds": None, "faults": None}
+    assert config["limits"] == {"iterations": 150, "seconds": None, "faults": None, "until_new": None}
     assert config["criteria"] == ["NLC"]
     assert [entry["name"] for entry in config["mutations"]][:2] == ["contrast", "brightness"]
     assert config["machine"]["torch"] == torch.__version__
@@ -175,6 +175,7 @@ def test_sheets_and_single_files(tmp_path):
 STATS = Stats(
     seconds=75.0, waves=9, iterations=1200, candidates=5000, valid=4000, judged=3900, per_second=1234.5, kept=1000,
     admitted=0.25641, queue=1100, faults=17, classes=4, entropy=0.9, since_kept=0.4, since_fault=3.2,
+    distinct=17, roots=9, faulty=30, faulty_kept=5, new_fault_chance=0.0025,
     values={"NLC": 12.5, "LSC(10, by=label)": 7.0}, growth={"NLC": 2.5, "LSC(10, by=label)": 3.0},
 )  # fmt: skip
 
@@ -183,7 +184,11 @@ def test_screens_say_how_often_something_is_still_new():
     some = replace(STATS, latest=1000, latest_kept=25)
     said = "one in 40 candidates still shows something new (1.70% to 3.66%, of the last 1,000)"
     assert some.still_new == said
-    assert line_of(some).endswith(f"; {said}")
+    assert f"; {said}; about one in 400 further mutants" in line_of(some)
+    assert (
+        replace(some, new_fault_chance=0.0).still_faults == "every fault was seen more than once: new ones are rare now"
+    )
+    assert replace(some, distinct=0).still_faults is None
     assert (
         replace(some, latest_kept=0).still_new
         == "none of the last 1,000 candidates showed anything new (at most 0.38% do)"
@@ -197,8 +202,9 @@ def test_screens(capsys, monkeypatch):
     from rich.console import Console
 
     assert line_of(STATS) == (
-        "75 s: 1,200 seeds, 5,000 candidates, 1,234 judged/s, 1,000 kept (25.6% of judged), 17 faults in 4 classes, "
-        "last 3 s ago; NLC 12.5 (+2.5), LSC(10, by=label) 7 (+3)"
+        "75 s: 1,200 seeds, 5,000 candidates, 1,234 judged/s, 1,000 kept (25.6% of judged), 17 different faults "
+        "from 9 seeds in 4 classes, last new one 3 s ago; NLC 12.5 (+2.5), LSC(10, by=label) 7 (+3); about one in 400 "
+        "further mutants shows a fault not seen so far"
     )
     console = Console(width=100, force_terminal=False)
     console.print(table_of(STATS))
@@ -209,7 +215,7 @@ def test_screens(capsys, monkeypatch):
     for _ in range(3):
         lines.show(STATS)
     lines.show(STATS, last=True)
-    assert capsys.readouterr().out.count("17 faults") == 2
+    assert capsys.readouterr().out.count("17 different faults") == 2
     assert type(view_for(None)) is ProgressView  # there is no terminal here
     assert isinstance(view_for(True), LineView)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)

@@ -19,6 +19,8 @@ def some_record(wave=3, kept=2):
     candidates["fresh"] = [True, False, True, False]
     candidates["verdict"] = np.where(np.arange(rows) < kept, KEPT, 1)
     candidates["fault_types"] = [0, 1, 4, 0]
+    candidates["saved"] = [1, 1, 1, 0]
+    candidates["margin"] = [0.5, np.nan, -0.25, 1.0]
     return WaveRecord(
         wave=wave,
         candidates=candidates,
@@ -35,7 +37,7 @@ def test_files_keep_the_first_names_and_types_of_columns():
     assert arrays == {
         "slot": "int32", "seed": "int32", "fresh": "uint8", "tries": "int16", "mutation": "int16", "setting": "int64",
         "place": "int32", "size": "int32", "verdict": "uint8", "prediction": "int64", "kinds": "int32",
-        "inputs": "uint8", "references": "uint8",
+        "inputs": "uint8", "references": "uint8", "saved": "uint8", "margin": "float64", "rival": "int64",
     }  # fmt: skip
 
 

@@ -41,14 +41,14 @@ def small_net():
     st.integers(1, 9),
     st.floats(0.01, 1),
     st.floats(0.01, 1),
-    st.sampled_from(["coverage", "random"]),
+    st.sampled_from(["coverage", "random", "margin", "elites", "margin+coverage"]),
     st.booleans(),
 )
-def test_of_every_kept_mutant(names, seed, wave, alpha, beta, guidance, as_floats):
+def test_of_every_kept_mutant(names, seed, wave, alpha, beta, guide, as_floats):
     mutations = [MUTATIONS[name] for name in sorted(names)]
     seeds = SEEDS.float() / 255 if as_floats else SEEDS
     fuzzer = nc.Fuzzer(
-        nc.Coverage(small_net(), [nc.NLC()]), seeds, mutations=mutations, guidance=guidance, wave=wave, seed=seed,
+        nc.Coverage(small_net(), [nc.NLC()]), seeds, mutations=mutations, guide=guide, wave=wave, seed=seed,
         tries=4, alpha=alpha, beta=beta,
     )  # fmt: skip
     campaign = fuzzer.run(iterations=25)
@@ -65,7 +65,7 @@ def test_of_every_kept_mutant(names, seed, wave, alpha, beta, guidance, as_float
     rebuilt, references = follow(roots, lineages, mutations, fuzzer.input_format)
     assert torch.equal(rebuilt, campaign.inputs)
     assert torch.equal(references, corpus.comparisons(kept))
-    if guidance == "coverage":
+    if guide != "random":
         rule = PixelRule(alpha, beta, range=1 if as_floats else 255)
         assert rule(campaign.inputs, references).all()
 
@@ -104,7 +104,8 @@ def test_the_usual_mutations_grow_with_the_picture():
         ({"seed": -1}, r"seed=-1: expected a whole number from 0 to 2\*\*63 - 1"),
         ({"min_gain": -0.1}, r"min_gain=-0\.1: expected a number of at least 0"),
         ({"min_gain": float("nan")}, "min_gain=nan: expected a number of at least 0"),
-        ({"guidance": "luck"}, "guidance='luck': expected 'coverage' or 'random'"),
+        ({"guide": "luck"}, "guide='luck': expected one of coverage, random, margin, elites, "),
+        ({"mutation_choice": "best"}, "mutation_choice='best': expected 'uniform' or 'bandit'"),
         ({"time_limit": 0}, "time_limit=0: expected a number above 0"),
         ({"schedule": "old"}, "schedule='old': expected 'uniform' or 'fresh'"),
         ({"alpha": 2}, "alpha=2: expected a share from 0 to 1"),
@@ -132,5 +133,5 @@ def test_inputs_without_usual_mutations_and_no_limit():
         nc.Fuzzer(coverage, torch.rand(2, 3))
     with pytest.raises(InputError, match="expected at least one input"):
         nc.Fuzzer(coverage, torch.rand(0, 3))
-    with pytest.raises(InputError, match="no limit: give iterations=, seconds= or faults="):
+    with pytest.raises(InputError, match="no limit: give iterations=, seconds=, faults= or until_new="):
         nc.Fuzzer(nc.Coverage(small_net(), [nc.NLC()]), SEEDS).run()

@@ -152,7 +152,7 @@ def test_the_baseline_accepts_everything_and_checks_nothing(net, digits):
     def nothing_is_valid(mutants, references):
         raise AssertionError("the baseline judges no validity")
 
-    fuzzer = fuzzer_of(net, digits, [nc.NLC()], wave=16, guidance="random", validity=nothing_is_valid)
+    fuzzer = fuzzer_of(net, digits, [nc.NLC()], wave=16, guide="random", validity=nothing_is_valid)
     campaign = fuzzer.run(iterations=50)
     assert campaign.iterations == campaign.outputs == campaign.stats.candidates == 50
     assert campaign.stats.admitted == 1.0

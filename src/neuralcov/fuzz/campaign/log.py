@@ -39,11 +39,16 @@ CANDIDATE = np.dtype(
         ("verdict", np.uint8),  # REJECTED by validity, NO_GAIN, KEPT, or NO_RESULT of the model
         ("prediction", np.int64),  # the predicted class, −1 for none
         ("fault_types", np.int32),  # what is wrong with it, as bits of FAULT_TYPES
+        ("saved", np.uint8),  # 1 if the mutant itself is in the log
+        ("margin", np.float64),  # probability of the right class minus that of the rival; NaN if nobody asked
+        ("rival", np.int64),  # the strongest class beside the right one; −1 if nobody asked
     ]
 )
 _NAMES = CANDIDATE.names or ()
 # Files keep the names that these columns had first.
 _STORED = {"lane": "slot", "parent": "seed", "row": "place", "batch_size": "size", "fault_types": "kinds"}
+# Logs of the first campaigns lack these; they saved every mutant that was kept or showed a fault.
+_ADDED = ("saved", "margin", "rival")
 # Columns that repeat a mutation.
 _APPLIED = ["mutation", "setting", "row", "batch_size"]
 
@@ -76,11 +81,6 @@ def applied_table(steps: Iterable[AppliedMutation]) -> np.ndarray:
     return np.array([astuple(step) for step in steps], APPLIED)
 
 
-def saved_rows(candidates: np.ndarray) -> np.ndarray:
-    """Return the rows whose mutants are worth saving: those that were kept or show a fault."""
-    return np.flatnonzero((candidates["verdict"] == KEPT) | (candidates["fault_types"] != 0))
-
-
 @dataclass(frozen=True, eq=False)
 class WaveRecord:
     """Tell what one wave did.
@@ -88,7 +88,7 @@ class WaveRecord:
     Args:
         wave: its number.
         candidates: ``(parents under way,)`` of ``CANDIDATE``, in the order in which they were judged.
-        inputs: the mutants of rows that were kept or show a fault, as they are stored.
+        inputs: the mutants of rows that are marked as saved, as they are stored.
         comparisons: the moved root inputs of rows that were kept after a geometric mutation.
         messages: what the model threw, by row.
         limit: how many parents may be sampled in all.
@@ -111,13 +111,17 @@ class WaveRecord:
     @property
     def saved(self) -> np.ndarray:
         """Return the rows whose mutants are in ``inputs``."""
-        return saved_rows(self.candidates)
+        return np.flatnonzero(self.candidates["saved"])
 
     def same_as(self, other: WaveRecord) -> bool:
         """Return whether both say the same of every candidate; times do not count."""
-        return self.wave == other.wave and all(
-            np.array_equal(getattr(self, name), getattr(other, name))
-            for name in ("candidates", "inputs", "comparisons")
+        mine, theirs = self.candidates, other.candidates
+        return (
+            self.wave == other.wave
+            and len(mine) == len(theirs)
+            and all(np.array_equal(mine[name], theirs[name], equal_nan=name == "margin") for name in _NAMES)
+            and np.array_equal(self.inputs, other.inputs)
+            and np.array_equal(self.comparisons, other.comparisons)
         )
 
     def to_bytes(self) -> bytes:
@@ -142,7 +146,11 @@ class WaveRecord:
             rest = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["wave"])
             candidates = np.zeros(len(arrays["verdict"]), CANDIDATE)
             for name in _NAMES:
-                candidates[name] = arrays[_STORED.get(name, name)]
+                if name not in _ADDED or name in arrays:
+                    candidates[name] = arrays[_STORED.get(name, name)]
+            if "saved" not in arrays:
+                candidates["saved"] = (candidates["verdict"] == KEPT) | (candidates["fault_types"] != 0)
+                candidates["margin"], candidates["rival"] = np.nan, -1
             # Logs of golden campaigns tell a class even where the model gave NaN.
             candidates["prediction"][candidates["fault_types"] >> NOT_FINITE & 1 == 1] = -1
             return cls(

@@ -24,6 +24,7 @@ from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.fuzz.faults.pictures import save_input
 from neuralcov.fuzz.formats import InputFormat, Pixels, Tokens
 from neuralcov.fuzz.mutations import Mutation, MutationDraw
+from neuralcov.fuzz.search.guides import guide_of
 
 PARTS = ("faults", "queue", "seeds")
 
@@ -90,9 +91,14 @@ def open_campaign(folder: str | os.PathLike[str]) -> StoredCampaign:
             seeds["predictions"],
             seeds["usable"].astype(bool),
             geometric=np.array([mutation.geometric for mutation in mutations]),
+            forms=[mutation.forms for mutation in mutations],
             fault_types=(*FAULT_TYPES, *checks),
             tries=settings.tries,
             wave=settings.wave,
+            margins=seeds.get("margins"),
+            rivals=seeds.get("rivals"),
+            one_run=guide_of(settings).one_run,
+            max_per_group=settings.max_per_group,
         )
         input_format = _input_format(config["space"], place)
     except KeyError as error:
@@ -108,6 +114,7 @@ class StoredMutation(Mutation):
     def __init__(self, identity: dict[str, Any]) -> None:
         self.name = identity["name"]
         self.geometric = identity["geometric"]
+        self.forms = len(identity.get("parameters") or ())
         self._identity = identity
 
     @override

@@ -120,6 +120,11 @@ class Stats:
         growth: what it has grown by since the seeds were observed.
         latest: candidates judged of late, about a thousand.
         latest_kept: of them, those that were kept, since they showed something new.
+        distinct: how many different faults were seen: another root input, wrong class or error.
+        roots: how many root inputs led to a fault.
+        faulty: how many mutants showed a fault, saved or not.
+        faulty_kept: of the kept mutants, those that show a fault: what the NLC paper counts.
+        new_fault_chance: the chance that the next mutant run shows a fault not seen so far.
     """
 
     seconds: float
@@ -141,6 +146,11 @@ class Stats:
     growth: Mapping[str, float]
     latest: int = 0
     latest_kept: int = 0
+    distinct: int = 0
+    roots: int = 0
+    faulty: int = 0
+    faulty_kept: int = 0
+    new_fault_chance: float = 1.0
 
     @property
     def still_new(self) -> str | None:
@@ -152,6 +162,15 @@ class Stats:
             return f"none of the last {self.latest:,} candidates showed anything new (at most {high:.2%} do)"
         often = f"one in {self.latest / self.latest_kept:.3g}"
         return f"{often} candidates still shows something new ({low:.2%} to {high:.2%}, of the last {self.latest:,})"
+
+    @property
+    def still_faults(self) -> str | None:
+        """Say how likely a further mutant shows a new fault; ``None`` before the first fault."""
+        if not self.distinct:
+            return None
+        if not self.new_fault_chance:
+            return "every fault was seen more than once: new ones are rare now"
+        return f"about one in {1 / self.new_fault_chance:.3g} further mutants shows a fault not seen so far"
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
@@ -195,4 +214,9 @@ class StatsReader:
             growth={name: value - self.start.get(name, 0.0) for name, value in values.items()},
             latest=counts.latest[0],
             latest_kept=counts.latest[1],
+            distinct=counts.distinct,
+            roots=len(counts.broken),
+            faulty=counts.faulty,
+            faulty_kept=counts.faulty_kept,
+            new_fault_chance=counts.new_fault_chance,
         )

@@ -44,14 +44,14 @@ def begin(setup: CampaignSetup, folder: CampaignFolder | None, limits: Limits) -
     """Observe the seeds, and set up the folder."""
     # Before the model runs, as on resuming: buffers may change as it does.
     weights = {} if folder is None else setup.weights()
-    random = setup.settings.random
-    report = setup.survey(observe=not random)
+    used = setup.settings.uses_coverage
+    report = setup.survey(observe=used)
     search = setup.search(report)
-    values = {} if random else setup.coverage.values(warn=False)
+    values = setup.coverage.values(warn=False) if used else {}
     if folder is not None:
         config = {**setup.describe(limits, report, values), "weights": weights}
         words = getattr(setup.input_format, "words", None)
-        folder.create(config, setup.seed_arrays(report), None if random else setup.coverage, words)
+        folder.create(config, setup.seed_arrays(report), setup.coverage if used else None, words)
     return OpenCampaign(search, report, values)
 
 
@@ -64,18 +64,18 @@ def read(setup: CampaignSetup, folder: CampaignFolder) -> OpenCampaign:
 def resume(setup: CampaignSetup, folder: CampaignFolder) -> OpenCampaign:
     """Go on: apply the logged waves up to the saved coverage, then search the later ones again.
 
-    Without a saved coverage, observe the seeds and search all waves again. The baseline, which has no coverage,
-    applies all waves as logged.
+    Without a saved coverage, observe the seeds and search all waves again. Where coverage takes no part, all waves are
+    applied as logged.
     """
-    random, coverage = setup.settings.random, setup.coverage
+    used, coverage = setup.settings.uses_coverage, setup.coverage
     setup.require_weights(folder.config(), str(folder.path))
-    latest = None if random else folder.latest_coverage()
-    upto = latest[0] if latest is not None else None if random else 0
+    latest = folder.latest_coverage() if used else None
+    upto = latest[0] if latest is not None else 0 if used else None
     campaign, later = _reopen(setup, folder, upto, going_on=True)
     if latest is not None:
         folder.require_log_up_to(latest[0], campaign.search.state.counts.waves)
         coverage.load_state(latest[1], same_run=True)
-    elif not random:
+    elif used:
         _observe_seeds(setup, folder, campaign.seed_values)
     folder.repair()
     exact = True
@@ -90,11 +90,12 @@ def _reopen(
     """Build a campaign from its folder; return it and the waves from ``upto`` on, which are not applied yet."""
     config, arrays = folder.config(), folder.seeds()
     excluded = {int(row): reason for row, reason in config["left out"].items()}
-    report = SeedReport(arrays["predictions"], arrays["usable"].astype(bool), excluded)
+    margins = (arrays["margins"], arrays["rivals"]) if "margins" in arrays else None
+    report = SeedReport(arrays["predictions"], arrays["usable"].astype(bool), excluded, margins=margins)
     setup.require_same(report, config, str(folder.path), going_on=going_on)
     if setup.checks or setup.second_model is not None:
         again = setup.survey(observe=False)
-        report = SeedReport(report.predictions, report.can_be_seed, excluded, again.result)
+        report = SeedReport(report.predictions, report.can_be_seed, excluded, again.result, margins)
     search = setup.search(report)
     later = []
     for record in folder.records():

@@ -90,9 +90,11 @@ def line_of(stats: Stats) -> str:
     return (
         f"{stats.seconds:.0f} s: {stats.iterations:,} seeds, {stats.candidates:,} candidates, "
         f"{stats.per_second:,.0f} judged/s, {stats.kept:,} kept ({stats.admitted:.1%} of judged), "
-        f"{stats.faults:,} faults in {stats.classes} classes, last {stats.since_fault:.0f} s ago"
+        f"{stats.distinct:,} different faults from {stats.roots:,} seeds in {stats.classes} classes, last new one "
+        f"{stats.since_fault:.0f} s ago"
         + (f"; {coverage}" if coverage else "")
         + (f"; {stats.still_new}" if stats.still_new else "")
+        + (f"; {stats.still_faults}" if stats.still_faults else "")
     )
 
 
@@ -108,12 +110,15 @@ def table_of(stats: Stats) -> Table:
     table.add_row("candidates, of them acceptable", f"{stats.candidates:,}, {_share(stats.valid, stats.candidates)}")
     table.add_row("kept, of those judged", f"{stats.kept:,}, {stats.admitted:.1%}")
     table.add_row("in the queue", f"{stats.queue:,}")
-    table.add_row("[bold]faults[/]", f"[bold]{stats.faults:,}[/]")
+    table.add_row("[bold]different faults[/], seeds broken", f"[bold]{stats.distinct:,}[/], {stats.roots:,}")
+    table.add_row("mutants misread, of them kept", f"{stats.faulty:,}, {stats.faulty_kept:,}")
     table.add_row("classes reached, entropy", f"{stats.classes}, {stats.entropy:.3f}")
     for name, value in stats.values.items():
         table.add_row(f"coverage {name}, grown by".replace("[", "\\["), f"{value:.6g}, {stats.growth[name]:.4g}")
     if stats.still_new:
         table.add_row("what is new", stats.still_new)
+    if stats.still_faults:
+        table.add_row("faults to come", stats.still_faults)
     table.add_row("last kept, last fault", f"{stats.since_kept:.0f} s, {stats.since_fault:.0f} s ago")
     return table
 

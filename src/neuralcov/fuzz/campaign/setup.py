@@ -18,6 +18,7 @@ from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.faults.checks import Check, FaultChecker, SecondModel
 from neuralcov.fuzz.formats import InputFormat, Pixels, Tokens
 from neuralcov.fuzz.mutations import Mutation, image_mutations, text_mutations
+from neuralcov.fuzz.search.guides import guide_of
 from neuralcov.fuzz.search.runner import ModelRunner
 from neuralcov.fuzz.search.seeds import SeedReport, survey
 from neuralcov.fuzz.search.wave import Search
@@ -48,7 +49,7 @@ class CampaignSetup:
 
     def survey(self, *, observe: bool) -> SeedReport:
         """Run the model on the seeds; with ``observe``, coverage takes them in."""
-        return survey(self._runner(), self.roots, self.labels, observe=observe)
+        return survey(self._runner(), self.roots, self.labels, observe=observe, margins=self.settings.uses_margin)
 
     def search(self, report: SeedReport) -> Search:
         """Make a search that begins with the seeds."""
@@ -71,9 +72,14 @@ class CampaignSetup:
             report.predictions,
             report.can_be_seed,
             geometric=np.array([mutation.geometric for mutation in self.mutations]),
+            forms=[mutation.forms for mutation in self.mutations],
             fault_types=checker.fault_types,
             tries=settings.tries,
             wave=settings.wave,
+            margins=None if report.margins is None else report.margins[0],
+            rivals=None if report.margins is None else report.margins[1],
+            one_run=guide_of(settings).one_run,
+            max_per_group=settings.max_per_group,
         )
         return Search(
             self.coverage,
@@ -101,6 +107,7 @@ class CampaignSetup:
             "labels": self._known_labels(report),
             "predictions": report.predictions,
             "usable": report.can_be_seed.astype(np.uint8),
+            **({} if report.margins is None else dict(zip(("margins", "rivals"), report.margins, strict=True))),
         }
 
     def describe(self, limits: Limits, report: SeedReport, seed_values: Mapping[str, float]) -> dict[str, Any]:
@@ -111,14 +118,14 @@ class CampaignSetup:
             report: what the model makes of the seeds.
             seed_values: coverage after the seeds.
         """
-        random = self.settings.random
+        used = self.settings.uses_coverage
         return {
             "settings": self.settings.to_json(),
             "validity": _describe_validity(self.validity),
             "space": self.input_format.identity(),
             "mutations": [mutation.identity() for mutation in self.mutations],
-            "criteria": [] if random else [criterion.name for criterion in self.coverage.criteria],
-            "calibration": {} if random else self.coverage.calibration_ids(),
+            "criteria": [criterion.name for criterion in self.coverage.criteria] if used else [],
+            "calibration": self.coverage.calibration_ids() if used else {},
             "checks": [*self.checks, *(["second model"] if self.second_model is not None else [])],
             "seeds": fingerprint((self.roots, torch.from_numpy(report.predictions))),
             "coverage of the seeds": dict(seed_values),
@@ -177,7 +184,7 @@ class CampaignSetup:
             self.preprocess,
             self.settings.batch,
             self.settings.time_limit,
-            classes=self.labels is not None or not self.checks,
+            classes=self.labels is not None or self.settings.uses_margin or not self.checks,
             keep_outputs=bool(self.checks),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,140 +11,35 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.fuzz.campaign.log import (
-    KEPT,
-    NO_RESULT,
-    NOT_FINITE,
-    REJECTED,
-    AppliedMutation,
-    WaveRecord,
-    columns,
-)
+from neuralcov.fuzz.campaign.corpus import Corpus
+from neuralcov.fuzz.campaign.log import KEPT, NO_GAIN, NO_RESULT, NOT_FINITE, REJECTED, AppliedMutation, WaveRecord
 from neuralcov.fuzz.faults.fault import Fault
 
 _NOBODY = -1
 _LATEST = 1000
-_INHERITED = ("parent", "prediction", "mutation", "setting", "row", "batch_size")
 
-# An entry of the corpus: what the log told of the candidate when it was kept, and:
-_ENTRY = np.dtype(
-    [
-        *columns(*_INHERITED),
-        ("root", np.int32),  # the root input that its lineage begins with
-        ("comparison", np.int32),  # the comparison input of its mutants
-        ("moved", np.bool_),  # whether its lineage holds a geometric mutation
-        ("picks", np.int32),  # how many of its mutants were kept
-        ("wave", np.int32),  # when it was kept
-    ]
-)
+# Upper edges of the cells that margins are sorted into: fine where the model is nearly unsure, or nearly sure.
+_EDGES = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95, 0.99, 0.999])
+# One more cell beyond the last edge, and one for margins that are not known.
+NEARNESS_CELLS = len(_EDGES) + 2
+# What taking all margin from a parent is worth, where a new fault is worth 1.
+_MARGIN_WORTH = 0.05
+# Roots are told apart by how many faults they led to, up to this.
+REPEATS = 4
 
 
-class Corpus:
-    """Hold root inputs and kept mutants with their lineage. Entries 0 … roots − 1 are the root inputs.
+def nearness(margins: np.ndarray) -> np.ndarray:
+    """Return the cell of each margin; the last one if it is not known.
 
-    Args:
-        roots: the root inputs as they are stored, on the device.
-        predictions: the class the model gives each, −1 where there is none.
+    >>> nearness(np.array([-0.5, 0.03, 1.0, np.nan])).tolist()
+    [0, 1, 11, 12]
     """
-
-    def __init__(self, roots: Tensor, predictions: np.ndarray) -> None:
-        self.roots = len(roots)
-        self._inputs = _GrowingRows(roots)
-        # What mutants are compared with: the root inputs, then each one moved by a geometric mutation.
-        self._comparisons = _GrowingRows(roots)
-        self._entries = np.zeros(self.roots, _ENTRY)
-        self._count = self.roots
-        entries = self.entries
-        entries["parent"] = entries["mutation"] = entries["wave"] = -1
-        entries["root"] = entries["comparison"] = np.arange(self.roots)
-        entries["prediction"] = predictions
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def device(self) -> torch.device:
-        """Return where inputs lie."""
-        return self._inputs.device
-
-    @property
-    def entries(self) -> Any:
-        """Return the table of lineage, a row per entry; picks may be written to."""
-        return self._entries[: self._count]
-
-    def inputs(self, rows: np.ndarray | slice) -> Tensor:
-        """Return inputs as they are stored, on the device."""
-        return self._inputs.take(rows)
-
-    def comparisons(self, rows: np.ndarray) -> Tensor:
-        """Return what mutants of these entries are compared with."""
-        return self._comparisons.take(self.entries["comparison"][rows])
-
-    def add(self, kept: np.ndarray, moves: np.ndarray, wave: int, inputs: Tensor, comparisons: Tensor) -> None:
-        """Add the mutants that a wave kept.
-
-        Args:
-            kept: their rows of the wave's candidates.
-            moves: which of them a geometric mutation has just moved.
-            wave: its number.
-            inputs: the mutants as they are stored.
-            comparisons: the moved root inputs of the moved ones, in order.
-        """
-        fresh = np.zeros(len(kept), _ENTRY)
-        for name in _INHERITED:
-            fresh[name] = kept[name]
-        parents = self.entries[kept["parent"]]
-        fresh["wave"] = wave
-        fresh["root"] = parents["root"]
-        fresh["moved"] = parents["moved"] | moves
-        fresh["comparison"] = parents["comparison"]
-        fresh["comparison"][moves] = len(self._comparisons) + np.arange(int(moves.sum()))
-        self._inputs.add(inputs)
-        self._comparisons.add(comparisons)
-        needed = self._count + len(fresh)
-        if needed > len(self._entries):
-            self._entries = np.concatenate([self._entries, np.zeros(max(needed, 1024), _ENTRY)])
-        self._entries[self._count : needed] = fresh
-        self._count = needed
-        np.add.at(self.entries["picks"], kept["parent"], 1)
-
-    def steps(self, entry: int) -> tuple[AppliedMutation, ...]:
-        """Return the mutations that led from the root input to an entry, in order."""
-        found: list[AppliedMutation] = []
-        while entry >= self.roots:
-            row = self._entries[entry]
-            found.append(AppliedMutation.of(row))
-            entry = int(row["parent"])
-        return tuple(reversed(found))
+    cells = np.searchsorted(_EDGES, margins, side="right")
+    return np.where(np.isnan(margins), NEARNESS_CELLS - 1, cells)
 
 
-class _GrowingRows:
-    """Hold rows on a device. Memory doubles when it is full, so that adding rows seldom copies all of them."""
-
-    def __init__(self, rows: Tensor) -> None:
-        self._rows = rows
-        self._count = len(rows)
-
-    def __len__(self) -> int:
-        return self._count
-
-    @property
-    def device(self) -> torch.device:
-        return self._rows.device
-
-    def take(self, rows: np.ndarray | slice) -> Tensor:
-        if isinstance(rows, slice):
-            return self._rows[: self._count][rows]
-        return self._rows[torch.from_numpy(np.asarray(rows, np.int64)).to(self._rows.device, non_blocking=True)]
-
-    def add(self, more: Tensor) -> None:
-        needed = self._count + len(more)
-        if needed > len(self._rows):
-            larger = self._rows.new_empty(max(needed, 2 * len(self._rows)), *self._rows.shape[1:])
-            larger[: self._count] = self._rows[: self._count]
-            self._rows = larger
-        self._rows[self._count : needed] = more
-        self._count = needed
+# What makes faults different: the root input, the class, the bits of what is wrong, and the error that was thrown.
+FaultKey = tuple[int, int, int, str]
 
 
 @dataclass
@@ -157,12 +52,19 @@ class CampaignCounts:
     candidates: int = 0
     acceptable: int = 0
     judged: int = 0
+    run: int = 0
     kept: int = 0
     faults: int = 0
+    faulty: int = 0
+    faulty_kept: int = 0
     last_kept: float = 0.0
     last_fault: float = 0.0
     seconds: float = 0.0
     reached: Counter[int] = field(default_factory=Counter)
+    # How often each different fault was seen: root input, class it was taken for, what is wrong, error thrown.
+    seen: Counter[FaultKey] = field(default_factory=Counter)
+    once: int = 0
+    broken: set[int] = field(default_factory=set)
     # Judged and kept candidates of the latest waves, as many as make the last thousand.
     _latest: deque[tuple[int, int]] = field(default_factory=deque, repr=False)
 
@@ -173,6 +75,26 @@ class CampaignCounts:
         self._latest.append((judged, kept))
         while self.latest[0] - self._latest[0][0] >= _LATEST:
             self._latest.popleft()
+
+    def add_fault(self, key: FaultKey) -> None:
+        """Count a mutant that shows a fault."""
+        self.seen[key] += 1
+        self.once += {1: 1, 2: -1}.get(self.seen[key], 0)
+        self.broken.add(key[0])
+        self.faulty += 1
+
+    @property
+    def distinct(self) -> int:
+        """Return how many different faults were seen."""
+        return len(self.seen)
+
+    @property
+    def new_fault_chance(self) -> float:
+        """Estimate the chance that the next mutant run shows a fault not seen so far (Good and Turing).
+
+        It is the number of faults seen exactly once, over the mutants run.
+        """
+        return min(1.0, self.once / self.run) if self.run else 1.0
 
     @property
     def latest(self) -> tuple[int, int]:
@@ -194,9 +116,14 @@ class CampaignState:
         predictions: the class the model gives each, −1 where it gives none.
         can_be_seed: which root inputs may be mutated.
         geometric: of every mutation, whether it is geometric.
+        forms: of every mutation, in how many listed forms it comes; 0 if it has no list.
         fault_types: the names of what can be wrong, a bit each.
         tries: mutants per parent.
         wave: parents that advance together, one in each lane.
+        margins: of the root inputs, see ``CANDIDATE``; unknown by default.
+        rivals: of the root inputs, see ``CANDIDATE``; unknown by default.
+        one_run: whether a parent is done with once the model was run on a mutant of it.
+        max_per_group: examples of a fault that are saved.
     """
 
     def __init__(
@@ -207,11 +134,22 @@ class CampaignState:
         can_be_seed: np.ndarray,
         *,
         geometric: np.ndarray,
+        forms: Sequence[int],
         fault_types: Sequence[str],
         tries: int,
         wave: int,
+        margins: np.ndarray | None = None,
+        rivals: np.ndarray | None = None,
+        one_run: bool = False,
+        max_per_group: int = 3,
     ) -> None:
-        self.corpus = Corpus(roots, predictions)
+        count = len(roots)
+        self.corpus = Corpus(
+            roots,
+            predictions,
+            np.full(count, np.nan) if margins is None else margins,
+            np.full(count, -1) if rivals is None else rivals,
+        )
         self.labels = labels
         self.faults: list[Fault] = []
         self.counts = CampaignCounts()
@@ -220,8 +158,16 @@ class CampaignState:
         self.tried = np.zeros(wave, dtype=np.int16)
         self.geometric = geometric
         self._seeds = can_be_seed
+        # By root input: how many different faults it led to. By mutation and form: how often run, and what it brought.
+        self.found = np.zeros(count, dtype=np.int32)
+        self.forms = np.asarray(forms, dtype=np.int64)
+        self.form_runs = np.zeros((len(forms), max([1, *forms])), dtype=np.int64)
+        self.form_rewards = np.zeros(self.form_runs.shape)
+        # What parents brought, by how near they were: see ``nearness``.
+        self.parent_runs = np.zeros((NEARNESS_CELLS, REPEATS), dtype=np.int64)
+        self.parent_faults = np.zeros((NEARNESS_CELLS, REPEATS), dtype=np.int64)
         self._fault_types = tuple(fault_types)
-        self._tries = tries
+        self._tries, self._one_run, self._max_per_group = tries, one_run, max_per_group
 
     @property
     def can_be_seed(self) -> np.ndarray:
@@ -243,6 +189,7 @@ class CampaignState:
         saved = torch.from_numpy(record.inputs)
         first = len(self.corpus)
         device = self.corpus.device
+        fresh = self._learn(record)
         self._keep(
             record,
             saved.to(device) if inputs is None else inputs,
@@ -250,8 +197,52 @@ class CampaignState:
         )
         self._advance(record)
         found = self._faults(record, saved, first)
-        self._count(record, found)
+        self._count(record, found, fresh)
         return found
+
+    def worth_saving(self, table: np.ndarray, messages: Mapping[int, str]) -> np.ndarray:
+        """Return which mutants of a wave to save: those that were kept, and the first examples of every fault."""
+        worth = table["verdict"] == KEPT
+        ahead: Counter[FaultKey] = Counter()
+        for row in np.flatnonzero(table["fault_types"]):
+            key = self.fault_key(table[row], messages.get(int(row)))
+            ahead[key] += 1
+            worth[row] |= self.counts.seen[key] + ahead[key] <= self._max_per_group
+        return np.asarray(worth)
+
+    def fault_key(self, candidate: Any, message: str | None) -> FaultKey:
+        """Return what tells the fault of a candidate from others."""
+        root = int(self.corpus.entries["root"][candidate["parent"]])
+        return root, int(candidate["prediction"]), int(candidate["fault_types"]), (message or "").split(":")[0]
+
+    def _learn(self, record: WaveRecord) -> int:
+        """Note what parents and mutations brought; return how many faults were new.
+
+        A mutation is rewarded with 1 for a new fault, else with a part of the margin it took from the parent.
+        """
+        rows = record.candidates
+        run = np.flatnonzero((rows["verdict"] == KEPT) | (rows["verdict"] == NO_GAIN) | (rows["verdict"] == NO_RESULT))
+        entries = self.corpus.entries
+        parents, mutations = rows["parent"][run], rows["mutation"][run]
+        before = entries["margin"][parents]
+        roots = entries["root"][parents]
+        cells = nearness(before), np.minimum(self.found[roots], REPEATS - 1)
+        new = np.zeros(len(run), dtype=bool)
+        for place in np.flatnonzero(rows["fault_types"][run]):
+            row = int(run[place])
+            key = self.fault_key(rows[row], record.messages.get(row))
+            new[place] = key not in self.counts.seen
+            self.counts.add_fault(key)
+        lost = _MARGIN_WORTH * np.nan_to_num(np.clip(before - rows["margin"][run], 0, 1))
+        forms = mutations, np.where(self.forms[mutations] > 0, rows["setting"][run], 0)
+        np.add.at(self.found, roots, new)
+        np.add.at(self.form_runs, forms, 1)
+        np.add.at(self.form_rewards, forms, np.where(new, 1.0, lost))
+        np.add.at(self.parent_runs, cells, 1)
+        np.add.at(self.parent_faults, cells, new)
+        np.add.at(entries["children"], parents, 1)
+        self.counts.run += len(run)
+        return int(new.sum())
 
     def _keep(self, record: WaveRecord, inputs: Tensor, comparisons: Tensor) -> None:
         if not len(record.kept):
@@ -268,6 +259,8 @@ class CampaignState:
         self.counts.candidates += int((tries - before).sum())
         self.parents[lane], self.tried[lane] = rows["parent"], tries
         done = (rows["verdict"] == KEPT) | (tries >= self._tries)
+        if self._one_run:
+            done |= rows["verdict"] != REJECTED
         self.parents[lane[done]] = _NOBODY
         self.counts.started += int(rows["fresh"].sum())
         self.counts.finished += int(done.sum())
@@ -302,7 +295,7 @@ class CampaignState:
             input=saved,
         )
 
-    def _count(self, record: WaveRecord, found: list[Fault]) -> None:
+    def _count(self, record: WaveRecord, found: list[Fault], fresh: int) -> None:
         counts, verdict = self.counts, record.candidates["verdict"]
         counts.waves = record.wave + 1
         counts.seconds = record.seconds
@@ -312,8 +305,9 @@ class CampaignState:
         kept = len(record.kept)
         counts.add_wave(int((finite & acceptable & (verdict != NO_RESULT)).sum()), kept)
         counts.faults += len(found)
+        counts.faulty_kept += int((record.candidates["fault_types"][record.kept] != 0).sum())
         counts.last_kept = record.seconds if kept else counts.last_kept
-        counts.last_fault = record.seconds if found else counts.last_fault
+        counts.last_fault = record.seconds if fresh else counts.last_fault
         counts.reached.update(fault.after for fault in found if fault.after is not None)
 
 

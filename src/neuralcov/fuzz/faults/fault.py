@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +92,20 @@ def grouped(faults: Iterable[Fault]) -> dict[tuple[str, ...], list[Fault]]:
     for fault in faults:
         groups.setdefault(fault.group, []).append(fault)
     return dict(sorted(groups.items(), key=lambda item: (-len(item[1]), item[0])))
+
+
+def best_example(faults: Sequence[Fault]) -> Fault:
+    """Return the fault of a group to look at first: of the fewest mutations, the first one found."""
+    return min(faults, key=lambda fault: (len(fault.steps), fault.number))
+
+
+def main_cause(faults: Sequence[Fault], mutations: Sequence[Mutation]) -> str | None:
+    """Say which mutation most faults hold; ``None`` where there are no faults."""
+    if not faults:
+        return None
+    held = Counter(index for fault in faults for index in sorted({step.mutation for step in fault.steps}))
+    (index, count) = held.most_common(1)[0]
+    return f"{count:,} of {len(faults):,} faults hold a {mutations[index].name}"
 
 
 def group_words(group: tuple[str, ...], classes: Sequence[str] | None = None) -> str:

@@ -126,7 +126,7 @@ def _same_faults(
     inputs, comparisons = follow(corpus.inputs(roots), lineages, search.mutations, search.input_format)
     bits, predictions = search.examine(inputs, roots)
     acceptable = np.ones(len(faults), dtype=bool)
-    if not search.settings.random:
+    if search.settings.checks_validity:
         acceptable = search.validity(inputs, comparisons).cpu().numpy()
     host = inputs.cpu()
     return [

@@ -52,6 +52,8 @@ class Mutation(ABC):
 
     name: str
     geometric: bool
+    # In how many listed forms it comes, its settings being 0 … forms − 1; 0 if settings are no list.
+    forms: int = 0
 
     @abstractmethod
     def choose(self, chances: np.ndarray) -> np.ndarray:
@@ -84,6 +86,7 @@ class ListedMutation(Mutation):
         self.name = name
         self.geometric = geometric
         self.parameters = tuple(parameters)
+        self.forms = len(self.parameters)
 
     @override
     def choose(self, chances: np.ndarray) -> np.ndarray:

@@ -14,7 +14,8 @@ from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.formats import InputFormat
 from neuralcov.fuzz.mutations import Mutation, MutationDraw
 from neuralcov.fuzz.randomness import choices, wave_generator
-from neuralcov.fuzz.settings import FuzzSettings, Schedule
+from neuralcov.fuzz.search.guides import Guide, form_weights, mutation_weights
+from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.fuzz.validity import Validity
 
 
@@ -41,6 +42,7 @@ def draw_wave(
     input_format: InputFormat,
     validity: Validity | None,
     settings: FuzzSettings,
+    guide: Guide,
     limit: int | None,
 ) -> Candidates:
     """Draw and make the candidates of the next wave.
@@ -50,7 +52,8 @@ def draw_wave(
     numbers come from one stream per wave, so that a wave can be drawn again from the state before it.
     """
     numbers = wave_generator(settings.seed, state.counts.waves)
-    table = _under_way(state, Schedule.of(settings.schedule), numbers, limit)
+    table = _under_way(state, guide, numbers, limit)
+    chooser = _Chooser.learnt(state, mutations) if settings.mutation_choice == "bandit" else _Chooser(mutations)
     parents = table["parent"]
     acceptable = np.zeros(len(table), dtype=bool)
     mutants, comparisons = state.corpus.inputs(parents), state.corpus.comparisons(parents)
@@ -59,7 +62,7 @@ def draw_wave(
         if not len(rows):
             break
         table["tries"][rows] += 1
-        applied = _draw_mutations(mutations, state.corpus.entries["moved"][parents[rows]], numbers)
+        applied = _draw_mutations(mutations, state.corpus.entries["moved"][parents[rows]], numbers, chooser)
         for name in APPLIED.names or ():
             table[name][rows] = applied[name]
         made, compared = _make(state, parents[rows], applied, mutations, input_format)
@@ -69,45 +72,81 @@ def draw_wave(
     return Candidates(table, acceptable, mutants, comparisons)
 
 
-def _under_way(state: CampaignState, schedule: Schedule, numbers: np.random.Generator, limit: int | None) -> np.ndarray:
+def _under_way(state: CampaignState, guide: Guide, numbers: np.random.Generator, limit: int | None) -> np.ndarray:
     """Return a table of the lanes in use, with a parent in each; free lanes get one that is sampled now."""
     parents = state.parents.copy()
     free = np.flatnonzero(parents < 0)
     if limit is not None:
         free = free[: max(0, limit - state.counts.started)]
     if len(free):
-        chances = numbers.random(len(free))
-        parents[free] = schedule.sample(state.corpus.entries["picks"], state.can_be_seed, chances)
+        parents[free] = guide.parents(state, len(free), numbers)
     lanes = np.flatnonzero(parents >= 0)
     table = np.zeros(len(lanes), CANDIDATE)
     table["lane"], table["parent"] = lanes, parents[lanes]
     table["fresh"] = np.isin(lanes, free)
     table["tries"] = np.where(table["fresh"] != 0, 0, state.tried[lanes])
-    table["prediction"] = -1
+    table["prediction"] = table["rival"] = -1
+    table["margin"] = np.nan
     return table
 
 
-def _draw_mutations(mutations: Sequence[Mutation], moved: np.ndarray, numbers: np.random.Generator) -> np.ndarray:
-    """Draw a mutation for each input, and its setting; rows count the inputs of the same mutation."""
-    which = _draw_which(mutations, moved, numbers.random(len(moved)))
+@dataclass(frozen=True, eq=False)
+class _Chooser:
+    """Choose mutations and their forms, evenly or by weights.
+
+    Args:
+        mutations: to choose from.
+        weights: of the mutations; evenly without.
+        forms: of each mutation's forms; as the mutation chooses where there are none.
+    """
+
+    mutations: Sequence[Mutation]
+    weights: np.ndarray | None = None
+    forms: Sequence[np.ndarray | None] = ()
+
+    @classmethod
+    def learnt(cls, state: CampaignState, mutations: Sequence[Mutation]) -> _Chooser:
+        """Return a chooser that prefers what brought faults."""
+        return cls(mutations, mutation_weights(state), [form_weights(state, row) for row in range(len(mutations))])
+
+    def which(self, some: np.ndarray, chances: np.ndarray) -> np.ndarray:
+        """Choose one of some mutations per chance."""
+        if self.weights is None:
+            return np.asarray(some[choices(chances, len(some))])
+        return np.asarray(some[_weighted(self.weights[some], chances)])
+
+    def settings(self, mutation: int, chances: np.ndarray) -> np.ndarray:
+        """Choose a form of a mutation per chance."""
+        forms = self.forms[mutation] if self.forms else None
+        return self.mutations[mutation].choose(chances) if forms is None else _weighted(forms, chances)
+
+
+def _weighted(weights: np.ndarray, chances: np.ndarray) -> np.ndarray:
+    upto = np.cumsum(weights)
+    return np.asarray(np.minimum(np.searchsorted(upto, chances * upto[-1], side="right"), len(weights) - 1))
+
+
+def _draw_mutations(
+    mutations: Sequence[Mutation], moved: np.ndarray, numbers: np.random.Generator, chooser: _Chooser
+) -> np.ndarray:
+    """Draw a mutation for each input, and its setting; rows count the inputs of the same mutation.
+
+    None is geometric for a lineage that holds a geometric one already.
+    """
+    every = np.arange(len(mutations))
+    still = np.array([index for index, mutation in enumerate(mutations) if not mutation.geometric], dtype=np.int64)
+    chances = numbers.random(len(moved))
+    which = chooser.which(every, chances)
+    if moved.any():
+        which[moved] = chooser.which(still, chances[moved])
     chances = numbers.random(len(moved))
     applied = np.zeros(len(moved), APPLIED)
     applied["mutation"] = which
-    for index, mutation in enumerate(mutations):
+    for index in range(len(mutations)):
         rows = np.flatnonzero(which == index)
-        applied["setting"][rows] = mutation.choose(chances[rows])
+        applied["setting"][rows] = chooser.settings(index, chances[rows])
         applied["row"][rows], applied["batch_size"][rows] = np.arange(len(rows)), len(rows)
     return applied
-
-
-def _draw_which(mutations: Sequence[Mutation], moved: np.ndarray, chances: np.ndarray) -> np.ndarray:
-    """Choose any mutation, but none that is geometric for a lineage that holds one already."""
-    every = np.arange(len(mutations))
-    still = np.array([index for index, mutation in enumerate(mutations) if not mutation.geometric], dtype=np.int64)
-    which = every[choices(chances, len(every))]
-    if moved.any():
-        which[moved] = still[choices(chances[moved], len(still))]
-    return np.asarray(which)
 
 
 def _make(

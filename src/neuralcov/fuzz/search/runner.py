@@ -16,10 +16,11 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.errors import CampaignError, NeuralcovError
+from neuralcov.core.errors import CampaignError, InputError, NeuralcovError
 from neuralcov.core.trees import cat_rows, finite_rows, plain_output, take_rows
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.formats import InputFormat
+from neuralcov.tap.probabilities import margins
 
 T = TypeVar("T")
 
@@ -37,7 +38,8 @@ class RunResult:
     """Hold what the model gave for the inputs it gave something for.
 
     ``rows`` are their numbers among the inputs, on the host. ``finite`` and the rest stay on the device.
-    ``outputs`` are the model's outputs as ``(rows, output)`` pieces, where they were asked for.
+    ``outputs`` are the model's outputs as ``(rows, output)`` pieces, where they were asked for; ``margins`` are
+    ``(batch,)`` each, of the right class over its rival, and the rival.
     """
 
     rows: np.ndarray
@@ -45,6 +47,7 @@ class RunResult:
     finite: Tensor
     outputs: list[tuple[slice, Any]]
     failures: dict[int, Failure]
+    margins: tuple[Tensor, Tensor] | None = None
 
     @property
     def predictions(self) -> Tensor | None:
@@ -85,25 +88,43 @@ class ModelRunner:
     classes: bool = True
     keep_outputs: bool = False
 
-    def run(self, inputs: Tensor, labels: Tensor | None) -> RunResult:
-        """Run the model on stored inputs."""
+    def run(self, inputs: Tensor, labels: Tensor | None, targets: Tensor | None = None) -> RunResult:
+        """Run the model on stored inputs.
 
-        def once(rows: slice) -> tuple[Activations, Any]:
+        Args:
+            inputs: as they are stored.
+            labels: for criteria that want them.
+            targets: the classes to read margins of; none are read without.
+        """
+
+        def once(rows: slice) -> tuple[Activations, Any, tuple[Tensor, Tensor] | None]:
             ready = self.preprocess(self.input_format.decode(inputs[rows]))
             part = None if labels is None else labels[rows]
             activations, output = self.coverage.run(ready, part, predictions=self.classes)
-            return activations, plain_output(output)
+            return activations, plain_output(output), None if targets is None else _margins(output, targets[rows])
 
         parts, failures = in_halves(once, len(inputs), self.batch, self.limit, inputs.device)
         rows = np.concatenate([np.arange(part.start, part.stop) for part, _ in parts] or [np.arange(0)])
         if not parts:
             nothing = torch.ones(0, dtype=torch.bool, device=inputs.device)
             return RunResult(rows, None, nothing, [], failures)
-        finite = torch.cat([finite_rows(output, part.stop - part.start) for part, (_, output) in parts])
+        finite = torch.cat([finite_rows(output, part.stop - part.start) for part, (_, output, _) in parts])
         # What the model gave no numbers for takes part in nothing, though its layers may have been finite.
-        activations = replace(Activations.cat([activations for _, (activations, _) in parts]), valid=finite)
-        outputs = [(part, output) for part, (_, output) in parts] if self.keep_outputs else []
-        return RunResult(rows, activations, activations.finite, outputs, failures)
+        activations = replace(Activations.cat([activations for _, (activations, _, _) in parts]), valid=finite)
+        outputs = [(part, output) for part, (_, output, _) in parts] if self.keep_outputs else []
+        found = [pair for _, (_, _, pair) in parts if pair is not None]
+        read = (torch.cat([pair[0] for pair in found]), torch.cat([pair[1] for pair in found])) if found else None
+        return RunResult(rows, activations, activations.finite, outputs, failures, read)
+
+
+def _margins(output: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
+    found = margins(output, targets)
+    if found is None:
+        raise InputError(
+            "the guide reads how sure the model is, and its output has no score per class: expected (batch, classes); "
+            "choose guide='coverage' with mutation_choice='uniform', or give a model that returns scores"
+        )
+    return found
 
 
 def in_halves(

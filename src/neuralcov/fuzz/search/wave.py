@@ -18,7 +18,6 @@ from neuralcov.fuzz.campaign.log import (
     NOT_FINITE,
     TIME_OUT,
     WaveRecord,
-    saved_rows,
 )
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.faults.checks import FaultChecker
@@ -26,6 +25,7 @@ from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.fuzz.formats import InputFormat
 from neuralcov.fuzz.mutations import Mutation
 from neuralcov.fuzz.search.candidates import Candidates, draw_wave
+from neuralcov.fuzz.search.guides import Guide, Judged, guide_of
 from neuralcov.fuzz.search.runner import Failure, ModelRunner, RunResult
 from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.fuzz.validity import Validity
@@ -43,7 +43,7 @@ class Search:
         coverage: guides.
         state: what the campaign has found so far.
         runner: runs the model.
-        checker: tells which kept mutants are faults.
+        checker: tells which mutants are faults.
         mutations: the ways to change inputs.
         input_format: how inputs are stored.
         validity: tells which mutants are acceptable.
@@ -61,6 +61,11 @@ class Search:
     settings: FuzzSettings
     labels: Tensor | None
 
+    @property
+    def guide(self) -> Guide:
+        """Return what chooses parents and says which mutants are kept."""
+        return guide_of(self.settings)
+
     def advance(self, limit: int | None, clock: Callable[[], float]) -> tuple[WaveRecord, list[Fault]]:
         """Search one wave further; return what it did and the faults it found."""
         record, inputs, moved = self._judge(self.draw(limit))
@@ -69,7 +74,7 @@ class Search:
 
     def repeat(self, logged: WaveRecord) -> bool:
         """Repeat a logged wave; return whether it gave the same. If not, make coverage follow the log."""
-        before = None if self.settings.random else self.coverage.snapshot()
+        before = self.coverage.snapshot() if self.settings.uses_coverage else None
         record, inputs, moved = self._judge(self.draw(logged.limit))
         if record.same_as(logged):
             self.state.apply(logged, inputs, moved)
@@ -82,8 +87,9 @@ class Search:
 
     def draw(self, limit: int | None) -> Candidates:
         """Draw the candidates of the next wave; the same again until the state changes."""
-        validity = None if self.settings.random else self.validity
-        return draw_wave(self.state, self.mutations, self.input_format, validity, self.settings, limit)
+        settings = self.settings
+        validity = self.validity if settings.checks_validity else None
+        return draw_wave(self.state, self.mutations, self.input_format, validity, settings, self.guide, limit)
 
     def examine(self, inputs: Tensor, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Look for faults in stored inputs, coverage left alone; return fault types as bits and predicted classes.
@@ -108,45 +114,69 @@ class Search:
         return fault_types, predictions
 
     def _judge(self, wave: Candidates) -> tuple[WaveRecord, Tensor, Tensor]:
-        """Run, admit and check candidates; return the record, the inputs worth saving and the moved root inputs."""
+        """Run, check and admit candidates; return the record, the inputs worth saving and the moved root inputs.
+
+        Every mutant that was run is checked for faults, whether or not it is kept.
+        """
         table, mutants = wave.table, wave.mutants
         roots = self.state.corpus.entries["root"][table["parent"]].astype(np.int64)
         acceptable = np.flatnonzero(wave.acceptable)
-        result = self.runner.run(_rows(mutants, acceptable), self._labels_of(roots[acceptable]))
+        result = self.runner.run(
+            _rows(mutants, acceptable), self._labels_of(roots[acceptable]), self._targets_of(roots[acceptable])
+        )
         messages = {int(acceptable[row]): failure.message for row, failure in result.failures.items()}
         for row, failure in result.failures.items():
             table["fault_types"][acceptable[row]] |= _bit_of(failure)
             table["verdict"][acceptable[row]] = NO_RESULT
         rows = acceptable[result.rows]
-        admitted, finite, table["prediction"][rows] = self._admit(result)
-        table["verdict"][rows] = np.where(admitted, KEPT, NO_GAIN)
+        told = self._read(result)
+        finite = told["finite"].astype(bool)
+        table["prediction"][rows] = told["prediction"]
+        if "margin" in told:
+            table["margin"][rows], table["rival"][rows] = told["margin"], told["rival"]
         table["fault_types"][rows] |= (~finite).astype(np.int32) << NOT_FINITE
-        kept = np.flatnonzero(table["verdict"] == KEPT)
+        # What has no finite numbers is a fault as it is; nothing else can be said of it.
+        sound = np.flatnonzero(finite)
         found, said = self._check(
-            result, np.flatnonzero(admitted), _rows(mutants, kept), roots[kept], table["prediction"][kept]
+            result, sound, _rows(mutants, rows[sound]), roots[rows[sound]], table["prediction"][rows[sound]]
         )
-        table["fault_types"][kept] |= found
-        messages |= {int(kept[row]): message for row, message in said.items()}
+        table["fault_types"][rows[sound]] |= found
+        messages |= {int(rows[sound[row]]): message for row, message in said.items()}
+        judged = Judged(
+            parents=table["parent"][rows],
+            finite=finite,
+            faulty=table["fault_types"][rows] != 0,
+            admitted=told["admitted"].astype(bool),
+            margin=table["margin"][rows],
+            rival=table["rival"][rows],
+        )
+        table["verdict"][rows] = np.where(self.guide.keep(self.state, judged), KEPT, NO_GAIN)
+        kept = np.flatnonzero(table["verdict"] == KEPT)
+        table["saved"] = self.state.worth_saving(table, messages)
         moved = _rows(wave.comparisons, kept[self.state.geometric[table["mutation"][kept]]])
-        inputs = _rows(mutants, saved_rows(table))
+        inputs = _rows(mutants, np.flatnonzero(table["saved"]))
         record = WaveRecord(self.state.counts.waves, table, inputs.cpu().numpy(), moved.cpu().numpy(), messages)
         return record, inputs, moved
 
-    def _admit(self, result: RunResult) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return what was admitted, what is finite and the predicted classes, brought to the host together."""
+    def _read(self, result: RunResult) -> dict[str, np.ndarray]:
+        """Return what coverage admitted, what is finite, predicted classes and margins, brought to the host together.
+
+        They travel as float64, which holds every class number exactly.
+        """
         if result.activations is None:
-            nothing = np.zeros(0, dtype=np.int64)
-            return nothing.astype(bool), nothing.astype(bool), nothing
-        if self.settings.random:
-            admitted = result.finite
+            return {name: np.zeros(0) for name in ("admitted", "finite", "prediction")}
+        columns = {"finite": result.finite}
+        if self.settings.uses_coverage:
+            columns["admitted"] = self.coverage.admit(activations=result.activations, min_gain=self.settings.min_gain)
         else:
-            admitted = self.coverage.admit(activations=result.activations, min_gain=self.settings.min_gain)
+            columns["admitted"] = torch.zeros_like(result.finite)
         classes = result.predictions
-        if classes is None:
-            classes = torch.full(admitted.shape, -1, dtype=torch.int64, device=admitted.device)
-        columns = [admitted.long(), result.finite.long(), classes.long().to(admitted.device)]
-        numbers = torch.stack(columns).cpu().numpy()
-        return numbers[0].astype(bool), numbers[1].astype(bool), numbers[2]
+        columns["prediction"] = torch.full_like(result.finite, -1, dtype=torch.int64) if classes is None else classes
+        if result.margins is not None:
+            columns["margin"], columns["rival"] = result.margins
+        device = result.finite.device
+        numbers = torch.stack([column.double().to(device) for column in columns.values()]).cpu().numpy()
+        return dict(zip(columns, numbers, strict=True))
 
     def _check(
         self, result: RunResult, places: np.ndarray, mutants: Tensor, roots: np.ndarray, predictions: np.ndarray
@@ -169,6 +199,12 @@ class Search:
 
     def _labels_of(self, roots: np.ndarray) -> Tensor | None:
         return None if self.labels is None else _rows(self.labels, roots)
+
+    def _targets_of(self, roots: np.ndarray) -> Tensor | None:
+        """Return the classes whose margins the guide wants to know."""
+        if not self.settings.uses_margin:
+            return None
+        return torch.from_numpy(self.state.labels[roots].astype(np.int64)).to(self.state.corpus.device)
 
 
 def _bit_of(failure: Failure) -> int:

@@ -1,0 +1,219 @@
+"""Guides: which parents are mutated, by which mutations, and which mutants are kept.
+
+A guide is a function of the campaign's state alone, and the state is a function of the log: so a campaign that was
+killed goes on as if it had not been.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+from typing_extensions import override
+
+from neuralcov.fuzz.campaign.state import REPEATS, CampaignState, nearness
+from neuralcov.fuzz.settings import FuzzSettings, Schedule
+
+# How many runs the guess about a kind of parent, made before any was mutated, is worth.
+_GUESS = 4.0
+# A parent whose mutants brought nothing loses this share of its chance with each.
+_TIRING = 0.8
+# The share of parents, and of mutations, drawn evenly whatever was learnt.
+_EVENLY = 0.1
+# Runs that a mutation is taken to have had before its first, with the mean reward of all.
+_FIRST_RUNS = 5.0
+# How strongly a better mutation is preferred: chances go with this power of the mean reward.
+_SHARPNESS = 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """Hold what is known of mutants that the model gave numbers for, an array each.
+
+    Args:
+        parents: entries of the corpus.
+        finite: whether all numbers are finite.
+        faulty: whether something is wrong.
+        admitted: whether coverage rose; all false where coverage takes no part.
+        margin: how far from being misread; NaN where unknown.
+        rival: the class it is nearest to; −1 where unknown.
+    """
+
+    parents: np.ndarray
+    finite: np.ndarray
+    faulty: np.ndarray
+    admitted: np.ndarray
+    margin: np.ndarray
+    rival: np.ndarray
+
+
+class Guide(ABC):
+    """Choose parents and say which mutants are kept as parents of further ones."""
+
+    # Whether a parent is done with once the model was run on a mutant of it, kept or not.
+    one_run = True
+
+    @abstractmethod
+    def parents(self, state: CampaignState, count: int, numbers: np.random.Generator) -> np.ndarray:
+        """Draw so many entries of the corpus."""
+
+    @abstractmethod
+    def keep(self, state: CampaignState, judged: Judged) -> np.ndarray:
+        """Return which mutants are kept."""
+
+
+@dataclass(frozen=True)
+class CoverageGuide(Guide):
+    """Keep what raises coverage: Algorithm 1 of the NLC paper."""
+
+    schedule: Schedule
+    one_run = False
+
+    @override
+    def parents(self, state: CampaignState, count: int, numbers: np.random.Generator) -> np.ndarray:
+        return self.schedule.sample(state.corpus.entries["picks"], state.can_be_seed, numbers.random(count))
+
+    @override
+    def keep(self, state: CampaignState, judged: Judged) -> np.ndarray:
+        return judged.admitted
+
+
+@dataclass(frozen=True)
+class RandomGuide(CoverageGuide):
+    """Keep everything: the baseline."""
+
+    @override
+    def keep(self, state: CampaignState, judged: Judged) -> np.ndarray:
+        return judged.finite
+
+
+@dataclass(frozen=True)
+class MarginGuide(Guide):
+    """Mutate what is near to being misread, and keep mutants that are nearer than their parent.
+
+    How likely a mutant of a parent is to be a new fault is learnt as the campaign goes on, by how near the parent is
+    and how many faults its root has led to; a first guess says the nearer, and the fewer faults, the likelier.
+    Parents with the best chances go first, one per root and wave. What was misread is not kept: its mutants would be
+    the same fault again.
+    """
+
+    @override
+    def parents(self, state: CampaignState, count: int, numbers: np.random.Generator) -> np.ndarray:
+        chances = _chances(state, numbers)
+        rows = np.flatnonzero(state.can_be_seed)
+        order = rows[np.argsort(-chances[rows], kind="stable")]
+        roots = state.corpus.entries["root"][order]
+        _, first = np.unique(roots, return_index=True)
+        best = order[np.sort(first)]
+        chosen = best[np.arange(count) % len(best)]
+        return _some_evenly(chosen, rows, numbers)
+
+    @override
+    def keep(self, state: CampaignState, judged: Judged) -> np.ndarray:
+        nearer = judged.margin < state.corpus.entries["margin"][judged.parents]
+        return np.asarray(judged.finite & ~judged.faulty & (nearer | judged.admitted))
+
+
+@dataclass(frozen=True)
+class ElitesGuide(Guide):
+    """Keep, for every true class and rival, what is nearest to being misread; mutate these in turn (MAP-Elites)."""
+
+    @override
+    def parents(self, state: CampaignState, count: int, numbers: np.random.Generator) -> np.ndarray:
+        chances = _chances(state, numbers)
+        rows = np.flatnonzero(state.can_be_seed)
+        pairs = _pairs(state, rows)
+        order = np.lexsort((-chances[rows], pairs))
+        rows, pairs = rows[order], pairs[order]
+        _, first, sizes = np.unique(pairs, return_index=True, return_counts=True)
+        # The best of every pair, then the second best of every pair, and so on.
+        place = np.arange(len(rows)) - np.repeat(first, sizes)
+        turn = rows[np.lexsort((numbers.random(len(rows)), place))]
+        return _some_evenly(turn[np.arange(count) % len(turn)], rows, numbers)
+
+    @override
+    def keep(self, state: CampaignState, judged: Judged) -> np.ndarray:
+        entries = state.corpus.entries
+        best: dict[int, float] = {}
+        for pair, margin in zip(_pairs(state, np.arange(len(entries))), entries["margin"], strict=True):
+            best[int(pair)] = min(best.get(int(pair), np.inf), float(margin))
+        kept = judged.admitted & judged.finite & ~judged.faulty
+        labels = state.labels[entries["root"][judged.parents]]
+        for row in np.flatnonzero(judged.finite & ~judged.faulty & (judged.rival >= 0)):
+            pair = _pair(int(labels[row]), int(judged.rival[row]))
+            nearer = judged.margin[row] < entries["margin"][judged.parents[row]]
+            if judged.margin[row] < best.get(pair, np.inf) or nearer:
+                best[pair] = min(best.get(pair, np.inf), float(judged.margin[row]))
+                kept[row] = True
+        return np.asarray(kept)
+
+
+def guide_of(settings: FuzzSettings) -> Guide:
+    """Return the guide that settings name."""
+    name = settings.guide.split("+")[0]
+    if name in ("coverage", "random"):
+        return (RandomGuide if name == "random" else CoverageGuide)(Schedule.of(settings.schedule))
+    return MarginGuide() if name == "margin" else ElitesGuide()
+
+
+def mutation_weights(state: CampaignState) -> np.ndarray:
+    """Return the chance of each mutation by what it brought: a bandit that never gives one up.
+
+    A tenth is shared evenly; the rest goes by mean reward, where every mutation begins as if it had been run a few
+    times with the mean of all.
+    """
+    runs, rewards = state.form_runs.sum(1), state.form_rewards.sum(1)
+    mean = (rewards.sum() + 1.0) / (runs.sum() + 1.0)
+    return _by_worth((rewards + _FIRST_RUNS * mean) / (runs + _FIRST_RUNS))
+
+
+def form_weights(state: CampaignState, mutation: int) -> np.ndarray | None:
+    """Return the chance of each listed form of a mutation, in the same way; ``None`` if it has no list."""
+    count = state.forms[mutation]
+    if not count:
+        return None
+    runs, rewards = state.form_runs[mutation, :count], state.form_rewards[mutation, :count]
+    mean = (rewards.sum() + 0.1) / (runs.sum() + 1.0)
+    return _by_worth((rewards + _FIRST_RUNS * mean) / (runs + _FIRST_RUNS))
+
+
+def _by_worth(worth: np.ndarray) -> np.ndarray:
+    worth = worth**_SHARPNESS
+    return np.asarray(_EVENLY / len(worth) + (1 - _EVENLY) * worth / worth.sum())
+
+
+def _chances(state: CampaignState, numbers: np.random.Generator) -> np.ndarray:
+    """Return, per entry, a draw of the chance that a mutant of it is a new fault (Thompson's sampling)."""
+    runs, faults = state.parent_runs, state.parent_faults
+    cells = np.arange(len(runs))
+    # The guess falls evenly from 0.6 for those nearest, and halves with every fault the root has led to.
+    guess = 0.6 * (1 - cells / len(cells))[:, None] * 0.5 ** np.arange(REPEATS)
+    drawn = numbers.beta(faults + _GUESS * guess, np.maximum(runs - faults, 0) + _GUESS * (1 - guess))
+    entries = state.corpus.entries
+    chances = drawn[nearness(entries["margin"]), np.minimum(state.found[entries["root"]], REPEATS - 1)]
+    # Those already misread, such as seeds the model has wrong, cannot lead to a fault.
+    chances = np.where(entries["margin"] < 0, 0.0, chances) * _TIRING ** entries["children"]
+    # Ties, which are many, fall at random.
+    return np.asarray(chances * (1 + 1e-6 * numbers.random(len(chances))))
+
+
+def _some_evenly(chosen: np.ndarray, rows: np.ndarray, numbers: np.random.Generator) -> np.ndarray:
+    """Replace a tenth of the chosen parents by ones drawn evenly."""
+    evenly = numbers.random(len(chosen)) < _EVENLY
+    picks = rows[np.minimum((numbers.random(len(chosen)) * len(rows)).astype(np.int64), len(rows) - 1)]
+    return np.where(evenly, picks, chosen)
+
+
+def _pairs(state: CampaignState, rows: np.ndarray) -> np.ndarray:
+    entries = state.corpus.entries
+    labels = state.labels[entries["root"][rows]].astype(np.int64)
+    return np.asarray((labels + 1) * _CLASSES + entries["rival"][rows] + 1)
+
+
+# More classes than any model has.
+_CLASSES = 1 << 31
+
+
+def _pair(label: int, rival: int) -> int:
+    return (label + 1) * _CLASSES + rival + 1
