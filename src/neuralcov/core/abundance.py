@@ -108,6 +108,16 @@ def rarefied(counts: Int[Tensor, "kinds"], weights: Float[Tensor, "kinds"] | Non
     return Estimate(float((kinds * weight * (1 - missed)).sum()), float(variance.clamp(min=0).sqrt()))
 
 
+def error_by_leaving_out(values: Float[Tensor, "folds"]) -> float:
+    """Return the standard error of a figure, given what it is without each fold of the inputs: the jackknife.
+
+    >>> round(error_by_leaving_out(torch.tensor([1.0, 2.0, 3.0])), 4)
+    1.1547
+    """
+    values, count = values.double(), len(values)
+    return float(((values - values.mean()).square().sum() * (count - 1) / count).sqrt())
+
+
 def rarity(counts: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Return what kinds weigh by how many inputs showed them, rare ones more: 1/√c.
 
