@@ -147,7 +147,7 @@ expires = 2999-01-31
     for old, new, said in [
         ('owner = "Kim"\n', "", "has no owner"),
         ("expires = 2999-01-31\n", "", "no date of expiry"),
-        ('gate = "LCC.relative"\n', "", "must name a gate or a class"),
+        ('gate = "LCC.relative"\n', "", "must name a gate, a layer, a class, a slice, or a gate and where"),
         ("max_drop", "max_fall", "'max_fall' is not known"),
         ('"5%"', '"few"', "'few' is no number"),
         ("[allow_alarm]", "[allow_alarm", "no TOML"),
@@ -155,6 +155,81 @@ expires = 2999-01-31
         (tmp_path / "policy.toml").write_text(text.replace(old, new))
         code, _, err = run(*asked)
         assert (code, said in " ".join(err.split())) == (2, True)
+
+
+PLACED = """
+[[gate]]
+figure = "SNAC"
+min = 0.01
+layer = "{layer}"
+[[gate]]
+figure = "LCC.relative"
+min = "50%"
+layer = "*"
+[[gate]]
+figure = "KMNC(100)"
+min = {least}
+class = 7
+[[gate]]
+figure = "inputs"
+min = 10
+slice = "class=*"
+[[gate]]
+figure = "LCC.relative"
+min = 0.8
+"""
+WAIVER = """
+[[waivers]]
+{subject}
+reason = "few sevens yet"
+owner = "Kim"
+expires = 2999-01-31
+"""
+
+
+def test_gates_of_layers_classes_and_slices(run, tmp_path):
+    test = demo.digits("test")
+    x, y = test.pixels(), test.labels
+    net = demo.train_digits(progress=False)
+    cov = nc.Coverage(net, [nc.LCC(), nc.KMNC(100), nc.SNAC()])
+    cov.calibrate(demo.digits("train").batches())
+    cov.assess(chunks(x, y), slices=["class"])
+    cov.save(tmp_path / "a.ncov")
+    layer = next(iter(cov.layout))
+    sevens = cov.by_slice()[0][7].alone["KMNC(100)"]
+    rows = {row.layer: row for row in cov.by_layer()}
+
+    def asked(*, least, subject=None, **more):
+        text = PLACED.format(**{"layer": layer, **more}, least=least)
+        (tmp_path / "p.toml").write_text(text + ("" if subject is None else WAIVER.format(subject=subject)))
+        return run("gate", tmp_path / "a.ncov", "--policy", tmp_path / "p.toml")
+
+    code, out, _ = asked(least=sevens)
+    assert (code, "gate met" in out) == (0, True)
+    assert f"met: SNAC of layer {layer} is {rows[layer].values['SNAC']:.4g}, asked for ≥ 0.01" in out
+    for name, row in rows.items():
+        assert f"met: LCC.relative of layer {name} is {row.figures['LCC.relative']:.4g}, asked for ≥ 0.5" in out
+    assert f"met: inputs of slice class=7 is {int((y == 7).sum())}, asked for ≥ 10" in out
+    code, out, _ = asked(least=sevens + 0.01)
+    assert (code, "NOT MET: KMNC(100) of class 7 is" in out) == (1, True)
+    for subject in ("class = 7", 'gate = "KMNC(100)"\nclass = 7', 'class = "*"'):
+        code, out, _ = asked(least=sevens + 0.01, subject=subject)
+        assert (code, "asked for" in out, "waived by Kim until 2999-01-31: few sevens yet" in out) == (0, True, True)
+    for subject in ("class = 3", 'gate = "KMNC(100)"', 'gate = "SNAC"\nclass = 7', 'slice = "class=7"'):
+        code, out, _ = asked(least=sevens + 0.01, subject=subject)
+        assert (code, "by Kim until 2999-01-31 is not needed: few sevens yet" in out) == (1, True)
+    for more, said in [
+        ({"layer": "nowhere*"}, "SNAC of layer nowhere*: there is no such layer"),
+        ({"layer": '"\nclass = 1\nfigure2 = "'}, "a gate has figure, min, max, layer, class, slice, and not"),
+        ({"subject": 'layer = "a"\nclass = 7'}, "names a layer and a class: expected one of them"),
+        ({"subject": 'class = "seven"'}, "expected the number of a class"),
+        ({"subject": "slice = 3"}, "slice = 3: expected a name, such as 'weather=rain'"),
+    ]:
+        code, _, err = asked(least=0.1, **more)
+        assert (code, said in " ".join(err.split())) == (2, True), err
+    (tmp_path / "p.toml").write_text('[[gate]]\nfigure = "SNAC"\nclass = 7\n')
+    code, _, err = run("gate", tmp_path / "a.ncov", "--policy", tmp_path / "p.toml")
+    assert (code, "needs a figure and a min or a max" in " ".join(err.split())) == (2, True)
 
 
 def test_pyproject_configures_the_gate(run, files, tmp_path, monkeypatch):

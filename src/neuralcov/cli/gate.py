@@ -77,7 +77,7 @@ def gate(
         )
     )
     base = baseline or base
-    if not (asked.least or asked.most or asked.drops):
+    if not asked.asks:
         raise InputError("nothing is asked: give --min, --max or --max-drop, or a --policy that does")
     comparison, result = _compared(base, file) if base is not None else (None, _result(file, Coverage.load(file)))
     verdict = judge_gate(result, asked, datetime.datetime.now(datetime.UTC).date(), comparison)

@@ -12,7 +12,8 @@ from neuralcov.results.figures import Figure, all_figures
 from neuralcov.results.results import Results
 
 SCHEMA = 1
-_ERRORS = 2.0
+# Nothing within so many standard errors is called a difference.
+ERRORS_APART = 2.0
 # Verdicts: the first is above or below the second; no difference that could be told; not judged.
 ABOVE, BELOW, EQUAL, NOT_JUDGED = ">", "<", "=", "?"
 # Why a figure is not judged.
@@ -175,7 +176,7 @@ def _row(one: Figure, two: Figure, first: Side, second: Side, *, same: bool) -> 
     if errors[0] is None or errors[1] is None:
         return Row(one.name, a, b, None, EQUAL if a == b else NOT_JUDGED, why if a == b else NO_ERROR)
     error = math.hypot(errors[0], errors[1])
-    verdict = EQUAL if abs(a - b) <= _ERRORS * error else ABOVE if a > b else BELOW
+    verdict = EQUAL if abs(a - b) <= ERRORS_APART * error else ABOVE if a > b else BELOW
     return Row(one.name, a, b, error, verdict, why)
 
 

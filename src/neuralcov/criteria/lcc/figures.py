@@ -178,6 +178,10 @@ class SuiteKinds:
         }
         return {name: figure for name, figure in figures.items() if figure == figure}
 
+    def by_layer(self) -> Mapping[str, PerLayer]:
+        """Return the figures that a single layer has; NaN for layers that do not count."""
+        return {"relative": self.relative, "off_map": self.off_map, "next": self.next}
+
     def _worst(self) -> dict[str, float]:
         """Return the share off the map in the layer where it is farthest above what is expected, and that."""
         layers = self.training.layers

@@ -168,6 +168,10 @@ class LCC(DistinctCriterion):
         return self._suite(state).details() if int(state.counts[VALID]) else {}
 
     @override
+    def details_by_layer(self, state: DistinctState) -> Mapping[str, Float[Tensor, "layers"]]:
+        return self._suite(state).by_layer() if int(state.counts[VALID]) else {}
+
+    @override
     def rarefied(self, state: DistinctState, inputs: int) -> Estimate | None:
         return None if inputs > int(state.counts[VALID]) else self._suite(state).rarefied(inputs)
 
