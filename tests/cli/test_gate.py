@@ -257,3 +257,79 @@ def test_pyproject_configures_the_gate(run, files, tmp_path, monkeypatch):
 def test_wrong_use(run, files, arguments, said):
     code, _, err = run("gate", files / "test.ncov", *arguments)
     assert (code, said in " ".join(err.split())) == (2, True)
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory):
+    """The test set on three networks, one of them wider, each with its state and its table of inputs."""
+    folder = tmp_path_factory.mktemp("networks")
+    test = demo.digits("test")
+    wide = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 30), torch.nn.ReLU(), torch.nn.Linear(30, 10))
+    nets = {"a": demo.train_digits(progress=False), "b": demo.train_digits(seed=3, progress=False), "wide": wide}
+    for name, net in nets.items():
+        cov = nc.Coverage(net, [nc.LCC(), nc.SNAC()])
+        cov.calibrate(demo.digits("train").batches())
+        cov.assess(chunks(test.pixels(), test.labels), per_input=True)
+        cov.save(folder / f"{name}.ncov")
+        cov.per_input().write(folder / f"{name}.{'jsonl' if name == 'wide' else 'csv'}")
+    return folder, nets
+
+
+def test_one_suite_on_two_networks(run, networks, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    folder, nets = networks
+    states = folder / "a.ncov", folder / "b.ncov"
+    tables = "--inputs", folder / "a.csv", folder / "b.csv"
+    code, out, err = run("compare", "--models", *states, *tables, "--json", tmp_path / "m.json")
+    assert code == 0
+    assert out.startswith("another model and calibration")
+    assert "not known to be the same inputs" not in err
+    # Relative figures only.
+    assert "LCC.relative" in out
+    assert "SNAC" not in out
+    assert max(len(line) for line in out.splitlines() if "│" in line) <= 80
+    found = json.loads((tmp_path / "m.json").read_text())["changes"]
+    test = demo.digits("test")
+    with torch.no_grad():
+        first, second = (nets[name](test.pixels()).argmax(1) for name in "ab")
+    assert found["inputs"] == found["decided"] == len(test.labels)
+    assert found["otherwise"] == int((first != second).sum())
+    answers = found["answers"]
+    assert answers["first_only"] == int(((first == test.labels) & (second != test.labels)).sum())
+    assert answers["both"] == int(((first == test.labels) & (second == test.labels)).sum())
+    assert 0 < found["groupings"][0]["agreement"] < 1
+    assert [grouping["column"] for grouping in found["groupings"]] == ["LCC.kind", "LCC.alike"]
+    code, out, _ = run(
+        "compare", "--models", folder / "a.ncov", folder / "a.ncov", "--inputs", *(2 * [folder / "a.csv"])
+    )
+    assert (code, "0 of 597 inputs (0 %) are decided otherwise" in out, "agreement 1.000" in out) == (0, True, True)
+
+
+def test_networks_may_have_other_layers(run, networks):
+    folder, _ = networks
+    states = folder / "a.ncov", folder / "wide.ncov"
+    code, out, err = run("compare", "--models", *states)
+    assert (code, "LCC.relative" in out, "--per-input" in err) == (0, True, True)
+    code, out, _ = run("compare", "--models", *states, "--inputs", folder / "a.csv", folder / "wide.jsonl")
+    assert (code, "of 597 inputs (" in out, "> " in out) == (0, True, True)
+    assert run("compare", *states)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--inputs", "a.csv", "b.csv"], "--inputs goes with --models"),
+        (["--models", "--lacks"], "give one of them"),
+        (["--models", "--inputs", "a.csv", "b.csv"], "there is no such file"),
+        (["--models", "--inputs", "a.txt", "b.csv"], "expected a table of inputs"),
+    ],
+)
+def test_wrong_use_of_models(run, networks, arguments, said):
+    code, _, err = run("compare", networks[0] / "a.ncov", networks[0] / "b.ncov", *arguments)
+    assert (code, said in " ".join(err.split())) == (2, True)
+
+
+def test_other_inputs_are_told(run, networks, files):
+    code, _, err = run("compare", "--models", networks[0] / "a.ncov", files / "half.ncov")
+    assert (code, "criteria differ" in err) == (0, False)
+    assert "these are not known to be the same inputs" in " ".join(err.split())

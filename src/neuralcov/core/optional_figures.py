@@ -11,6 +11,8 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.shapes import Float, Int
 
 T = TypeVar("T")
+NO_WORD = (1 << 63) - 1
+"""The word of an input that is of no kind."""
 
 
 class OptionalFigures(Generic[T]):
@@ -23,6 +25,6 @@ class OptionalFigures(Generic[T]):
     def groupings(self, batch: Activations) -> Mapping[str, Int[Tensor, "batch"]]:
         """Return, by the name of a grouping, a random word for each input: inputs with the same word are of one kind.
 
-        Words mean nothing beyond that, and differ between models.
+        Words mean nothing beyond that, and differ between models. ``NO_WORD`` stands for an input without a kind.
         """
         return {}
