@@ -25,11 +25,15 @@ CRITERIA = [
 each_criterion = pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
 
 
-def jackknife(values):
-    """The standard error by Quenouille and Tukey, in plain NumPy."""
-    values = np.asarray(values, dtype=np.float64)
-    count = len(values)
-    return float(np.sqrt((count - 1) / count * np.sum((values - values.mean()) ** 2)))
+def jackknife(whole, left, sizes):
+    """The standard error by Busing, Meijer and van der Leeden (1999), for folds of unequal sizes, in plain NumPy."""
+    inputs, folds = sum(sizes), len(sizes)
+    estimate = folds * whole - sum((1 - size / inputs) * value for size, value in zip(sizes, left, strict=True))
+    total = 0.0
+    for size, value in zip(sizes, left, strict=True):
+        part = inputs / size
+        total += (part * whole - (part - 1) * value - estimate) ** 2 / (part - 1)
+    return float(np.sqrt(total / folds))
 
 
 def case(criterion, size=60, seed=1):
@@ -58,19 +62,22 @@ def test_neuron_coverage_by_hand():
     # Few enough inputs that some neurons are hit by one fold only.
     tests = suite(3, 14)
     folds = Activations(as_tensors(tests)).folds(FOLDS).numpy()
-    left = []
-    for fold in np.unique(folds):
+
+    def share(chosen):
         hit = 0
         for values in tests.values():
-            rows = values[folds != fold].astype(np.float64)
+            rows = values[chosen].astype(np.float64)
             low, high = rows.min(1, keepdims=True), rows.max(1, keepdims=True)
             with np.errstate(invalid="ignore"):
                 hit += int(((rows - low) / (high - low) > 0.75).any(0).sum())
-        left.append(hit / sum(WIDTHS.values()))
+        return hit / sum(WIDTHS.values())
+
+    used, sizes = np.unique(folds, return_counts=True)
+    expected = jackknife(share(folds >= 0), [share(folds != fold) for fold in used], sizes.tolist())
     assert covered(nc.NC(0.75), tests).details() == {}
     found = covered(nc.NC(0.75, errors=True), tests, batch=7)
-    assert found.details() == {"NC(0.75)": {"error": pytest.approx(jackknife(left), abs=1e-12)}}
-    assert jackknife(left) > 0.01
+    assert found.details() == {"NC(0.75)": {"error": pytest.approx(expected, abs=1e-12)}}
+    assert expected > 0.01
 
 
 @each_criterion
@@ -78,10 +85,11 @@ def test_neuron_coverage_by_hand():
 def test_leaving_out_each_fold(criterion, size):
     plain, batch = case(criterion, size)
     folds = batch.folds(FOLDS)
-    used = folds.unique()
+    used, sizes = folds.unique(return_counts=True)
     left = [float(plain.value(observed(plain, batch.take(folds != fold)))) for fold in used]
+    whole = float(plain.value(observed(plain, batch)))
     found = with_errors(plain).details(observed(with_errors(plain), batch))
-    assert found == {"error": pytest.approx(jackknife(left), abs=1e-12)}
+    assert found == {"error": pytest.approx(jackknife(whole, left, sizes.tolist()), abs=1e-12)}
 
 
 @each_criterion
@@ -113,6 +121,29 @@ def test_only_admitted_inputs_count(criterion):
     assert 0 < int(admitted.sum()) < rest.size
     assert bits_of(after) == bits_of(folding.observe(state, rest.take(admitted)))
     assert int(after.by_fold.sum()) == int(after.counts[0])
+
+
+@pytest.mark.parametrize("size", [100, 400])
+def test_errors_are_how_far_suites_differ(size):
+    # Drawn anew each time, so that the deviation between suites is the error itself.
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(6, 20, generator=generator)
+
+    def inputs(count):
+        return {"fc": torch.tanh(torch.randn(count, 6, generator=generator) @ weights)}
+
+    cov = nc.Coverage.of_layers({"fc": 20}, [nc.KMNC(50, errors=True), nc.TKNC(1, errors=True)])
+    cov.calibrate(activations=inputs(2000))
+    values, errors = [], []
+    for _ in range(60):
+        cov.reset()
+        cov.update(activations=inputs(size))
+        values.append(list(cov.values().values()))
+        errors.append([figures["error"] for figures in cov.details().values()])
+    deviation, error = np.std(values, axis=0, ddof=1), np.sqrt(np.square(errors).mean(0))
+    told = deviation > 0
+    assert told[0]
+    assert np.all((error[told] > 0.7 * deviation[told]) & (error[told] < 1.6 * deviation[told])), error / deviation
 
 
 def test_excluded_inputs_are_in_no_fold():

@@ -10,7 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from neuralcov.core import arguments as checks
-from neuralcov.core.abundance import error_by_leaving_out
+from neuralcov.core.abundance import error_by_unequal_folds
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.counts import VALID, count_admitted, no_counts, not_finite
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, resource, widths_of
@@ -244,8 +244,9 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         if not self._flat and self.cells > 1:
             bits = [part[..., 1:] for part in bits]
         alone = torch.stack([only_by_fold(part) for part in bits]).sum(0)
-        left = ((self._count(state) - alone).double() / self._total(state))[by_fold > 0]
-        return {"error": error_by_leaving_out(left)} if len(left) > 1 else {}
+        used = by_fold > 0
+        left = ((self._count(state) - alone).double() / self._total(state))[used]
+        return {"error": error_by_unequal_folds(self.value(state), left, by_fold[used])} if len(left) > 1 else {}
 
     @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
