@@ -35,32 +35,37 @@ def change_lines(changes: ModelChanges) -> list[str]:
     return lines
 
 
-def change_tables(changes: ModelChanges) -> Iterator[Table]:
-    """Yield a table of inputs that are decided otherwise, and for each grouping one of those that moved most."""
+def change_tables(changes: ModelChanges, most: int = 10) -> Iterator[Table]:
+    """Yield a table of inputs that are decided otherwise, and for each grouping one of those that moved most.
+
+    Args:
+        changes: what to show.
+        most: rows of a table.
+    """
     from rich.table import Table
 
     if changes.decisions:
-        table = Table(title=_title("decided otherwise", len(changes.decisions), changes.otherwise))
+        table = Table(title=_title("decided otherwise", most, changes.otherwise))
         table.title_justify = "left"
         table.add_column("input", overflow="fold")
         for name in ("label", "first", "second"):
             table.add_column(name, justify="right", no_wrap=True)
-        for one in changes.decisions:
+        for one in changes.decisions[:most]:
             cells = (one.id, one.label, one.first, one.second)
             table.add_row(*("–" if cell is None else str(cell) for cell in cells))
         yield table
     for found in changes.groupings:
         if not found.moved:
             continue
-        table = Table(title=_title(f"other companions by {found.column}", len(found.moved), found.changed))
+        table = Table(title=_title(f"other companions by {found.column}", most, found.changed))
         table.title_justify = "left"
         table.add_column("input", overflow="fold")
         for name in ("first", "second", "both"):
             table.add_column(name, justify="right", no_wrap=True)
-        for moved in found.moved:
+        for moved in found.moved[:most]:
             table.add_row(str(moved.id), f"{moved.first:,}", f"{moved.second:,}", f"{moved.common:,}")
         yield table
 
 
-def _title(what: str, shown: int, there: int) -> str:
-    return what if shown == there else f"{what}, {shown:,} of {there:,}"
+def _title(what: str, most: int, there: int) -> str:
+    return what if there <= most else f"{what}, {most:,} of {there:,}"
