@@ -1,6 +1,7 @@
 """The commands as a person types them: output, files and exit codes."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -253,9 +254,9 @@ def test_names_in_a_file_stand_beside_results(run, tmp_path):
     assert err.count("CC(10): what a slice adds to the others is not told") == 1
     assert "by weather: alone, and lost without it" in out
     lines = (tmp_path / "t.csv").read_text().splitlines()
-    columns = "id,weather,camera,label,prediction,excluded,NC(0.5).first,TKNC(10).first,TKNP(10).first"
+    columns = "id,key,weather,camera,label,prediction,excluded,NC(0.5).first,TKNC(10).first,TKNP(10).first"
     assert lines[0] == columns
-    assert lines[6].startswith(f"5.png,sun,1,{test.labels[5]},")
+    assert re.match(f"5.png,[0-9a-f]{{32}},sun,1,{test.labels[5]},", lines[6])
     assert "NaN or infinite outputs,0,0,0" in lines[6]
     assert len(lines) == count + 1
     by_weather, by_class = json.loads((tmp_path / "a.json").read_text())["slices"]

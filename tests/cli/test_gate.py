@@ -147,7 +147,7 @@ expires = 2999-01-31
     for old, new, said in [
         ('owner = "Kim"\n', "", "has no owner"),
         ("expires = 2999-01-31\n", "", "no date of expiry"),
-        ('gate = "LCC.relative"\n', "", "must name a gate or a class"),
+        ('gate = "LCC.relative"\n', "", "must name a gate, a layer, a class, a slice, or a gate and where"),
         ("max_drop", "max_fall", "'max_fall' is not known"),
         ('"5%"', '"few"', "'few' is no number"),
         ("[allow_alarm]", "[allow_alarm", "no TOML"),
@@ -155,6 +155,81 @@ expires = 2999-01-31
         (tmp_path / "policy.toml").write_text(text.replace(old, new))
         code, _, err = run(*asked)
         assert (code, said in " ".join(err.split())) == (2, True)
+
+
+PLACED = """
+[[gate]]
+figure = "SNAC"
+min = 0.01
+layer = "{layer}"
+[[gate]]
+figure = "LCC.relative"
+min = "50%"
+layer = "*"
+[[gate]]
+figure = "KMNC(100)"
+min = {least}
+class = 7
+[[gate]]
+figure = "inputs"
+min = 10
+slice = "class=*"
+[[gate]]
+figure = "LCC.relative"
+min = 0.8
+"""
+WAIVER = """
+[[waivers]]
+{subject}
+reason = "few sevens yet"
+owner = "Kim"
+expires = 2999-01-31
+"""
+
+
+def test_gates_of_layers_classes_and_slices(run, tmp_path):
+    test = demo.digits("test")
+    x, y = test.pixels(), test.labels
+    net = demo.train_digits(progress=False)
+    cov = nc.Coverage(net, [nc.LCC(), nc.KMNC(100), nc.SNAC()])
+    cov.calibrate(demo.digits("train").batches())
+    cov.assess(chunks(x, y), slices=["class"])
+    cov.save(tmp_path / "a.ncov")
+    layer = next(iter(cov.layout))
+    sevens = cov.by_slice()[0][7].alone["KMNC(100)"]
+    rows = {row.layer: row for row in cov.by_layer()}
+
+    def asked(*, least, subject=None, **more):
+        text = PLACED.format(**{"layer": layer, **more}, least=least)
+        (tmp_path / "p.toml").write_text(text + ("" if subject is None else WAIVER.format(subject=subject)))
+        return run("gate", tmp_path / "a.ncov", "--policy", tmp_path / "p.toml")
+
+    code, out, _ = asked(least=sevens)
+    assert (code, "gate met" in out) == (0, True)
+    assert f"met: SNAC of layer {layer} is {rows[layer].values['SNAC']:.4g}, asked for ≥ 0.01" in out
+    for name, row in rows.items():
+        assert f"met: LCC.relative of layer {name} is {row.figures['LCC.relative']:.4g}, asked for ≥ 0.5" in out
+    assert f"met: inputs of slice class=7 is {int((y == 7).sum())}, asked for ≥ 10" in out
+    code, out, _ = asked(least=sevens + 0.01)
+    assert (code, "NOT MET: KMNC(100) of class 7 is" in out) == (1, True)
+    for subject in ("class = 7", 'gate = "KMNC(100)"\nclass = 7', 'class = "*"'):
+        code, out, _ = asked(least=sevens + 0.01, subject=subject)
+        assert (code, "asked for" in out, "waived by Kim until 2999-01-31: few sevens yet" in out) == (0, True, True)
+    for subject in ("class = 3", 'gate = "KMNC(100)"', 'gate = "SNAC"\nclass = 7', 'slice = "class=7"'):
+        code, out, _ = asked(least=sevens + 0.01, subject=subject)
+        assert (code, "by Kim until 2999-01-31 is not needed: few sevens yet" in out) == (1, True)
+    for more, said in [
+        ({"layer": "nowhere*"}, "SNAC of layer nowhere*: there is no such layer"),
+        ({"layer": '"\nclass = 1\nfigure2 = "'}, "a gate has figure, min, max, layer, class, slice, and not"),
+        ({"subject": 'layer = "a"\nclass = 7'}, "names a layer and a class: expected one of them"),
+        ({"subject": 'class = "seven"'}, "expected the number of a class"),
+        ({"subject": "slice = 3"}, "slice = 3: expected a name, such as 'weather=rain'"),
+    ]:
+        code, _, err = asked(least=0.1, **more)
+        assert (code, said in " ".join(err.split())) == (2, True), err
+    (tmp_path / "p.toml").write_text('[[gate]]\nfigure = "SNAC"\nclass = 7\n')
+    code, _, err = run("gate", tmp_path / "a.ncov", "--policy", tmp_path / "p.toml")
+    assert (code, "needs a figure and a min or a max" in " ".join(err.split())) == (2, True)
 
 
 def test_pyproject_configures_the_gate(run, files, tmp_path, monkeypatch):
@@ -182,3 +257,79 @@ def test_pyproject_configures_the_gate(run, files, tmp_path, monkeypatch):
 def test_wrong_use(run, files, arguments, said):
     code, _, err = run("gate", files / "test.ncov", *arguments)
     assert (code, said in " ".join(err.split())) == (2, True)
+
+
+@pytest.fixture(scope="module")
+def networks(tmp_path_factory):
+    """The test set on three networks, one of them wider, each with its state and its table of inputs."""
+    folder = tmp_path_factory.mktemp("networks")
+    test = demo.digits("test")
+    wide = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 30), torch.nn.ReLU(), torch.nn.Linear(30, 10))
+    nets = {"a": demo.train_digits(progress=False), "b": demo.train_digits(seed=3, progress=False), "wide": wide}
+    for name, net in nets.items():
+        cov = nc.Coverage(net, [nc.LCC(), nc.SNAC()])
+        cov.calibrate(demo.digits("train").batches())
+        cov.assess(chunks(test.pixels(), test.labels), per_input=True)
+        cov.save(folder / f"{name}.ncov")
+        cov.per_input().write(folder / f"{name}.{'jsonl' if name == 'wide' else 'csv'}")
+    return folder, nets
+
+
+def test_one_suite_on_two_networks(run, networks, tmp_path, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    folder, nets = networks
+    states = folder / "a.ncov", folder / "b.ncov"
+    tables = "--inputs", folder / "a.csv", folder / "b.csv"
+    code, out, err = run("compare", "--models", *states, *tables, "--json", tmp_path / "m.json")
+    assert code == 0
+    assert out.startswith("another model and calibration")
+    assert "not known to be the same inputs" not in err
+    # Relative figures only.
+    assert "LCC.relative" in out
+    assert "SNAC" not in out
+    assert max(len(line) for line in out.splitlines() if "│" in line) <= 80
+    found = json.loads((tmp_path / "m.json").read_text())["changes"]
+    test = demo.digits("test")
+    with torch.no_grad():
+        first, second = (nets[name](test.pixels()).argmax(1) for name in "ab")
+    assert found["inputs"] == found["decided"] == len(test.labels)
+    assert found["otherwise"] == int((first != second).sum())
+    answers = found["answers"]
+    assert answers["first_only"] == int(((first == test.labels) & (second != test.labels)).sum())
+    assert answers["both"] == int(((first == test.labels) & (second == test.labels)).sum())
+    assert 0 < found["groupings"][0]["agreement"] < 1
+    assert [grouping["column"] for grouping in found["groupings"]] == ["LCC.kind", "LCC.alike"]
+    code, out, _ = run(
+        "compare", "--models", folder / "a.ncov", folder / "a.ncov", "--inputs", *(2 * [folder / "a.csv"])
+    )
+    assert (code, "0 of 597 inputs (0 %) are decided otherwise" in out, "agreement 1.000" in out) == (0, True, True)
+
+
+def test_networks_may_have_other_layers(run, networks):
+    folder, _ = networks
+    states = folder / "a.ncov", folder / "wide.ncov"
+    code, out, err = run("compare", "--models", *states)
+    assert (code, "LCC.relative" in out, "--per-input" in err) == (0, True, True)
+    code, out, _ = run("compare", "--models", *states, "--inputs", folder / "a.csv", folder / "wide.jsonl")
+    assert (code, "of 597 inputs (" in out, "> " in out) == (0, True, True)
+    assert run("compare", *states)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--inputs", "a.csv", "b.csv"], "--inputs goes with --models"),
+        (["--models", "--lacks"], "give one of them"),
+        (["--models", "--inputs", "a.csv", "b.csv"], "there is no such file"),
+        (["--models", "--inputs", "a.txt", "b.csv"], "expected a table of inputs"),
+    ],
+)
+def test_wrong_use_of_models(run, networks, arguments, said):
+    code, _, err = run("compare", networks[0] / "a.ncov", networks[0] / "b.ncov", *arguments)
+    assert (code, said in " ".join(err.split())) == (2, True)
+
+
+def test_other_inputs_are_told(run, networks, files):
+    code, _, err = run("compare", "--models", networks[0] / "a.ncov", files / "half.ncov")
+    assert (code, "criteria differ" in err) == (0, False)
+    assert "these are not known to be the same inputs" in " ".join(err.split())

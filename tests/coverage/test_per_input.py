@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import neuralcov as nc
+from neuralcov.core.digests import content_keys
 
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
 
@@ -63,7 +64,7 @@ def test_every_kind_of_several_columns_counts(model):
 def test_criteria_that_do_not_count_have_no_such_column(model):
     found = nc.Coverage(model, [nc.NLC(), nc.SS(), nc.CC(1.0), nc.NC(0.4)])
     found.assess([inputs()], per_input=True)
-    assert list(found.per_input().columns) == ["id", "prediction", "excluded", "NC(0.4).first"]
+    assert list(found.per_input().columns) == ["id", "key", "prediction", "excluded", "NC(0.4).first"]
 
 
 def test_the_table_has_names_classes_scores_and_reasons(model, tmp_path):
@@ -121,7 +122,7 @@ def test_inputs_without_names_are_called_by_their_place_and_parts_may_be_missing
 def test_a_model_without_classes_has_a_table_as_well():
     found = nc.Coverage(nn.Conv1d(4, 2, 1), [nc.NC(0.4)])
     found.assess([torch.randn(3, 4, 2), torch.randn(3, 4, 2)], per_input=True)
-    assert list(found.per_input().columns) == ["id", "excluded", "NC(0.4).first"]
+    assert list(found.per_input().columns) == ["id", "key", "excluded", "NC(0.4).first"]
 
 
 def test_judged_inputs_have_their_gains_and_nothing_changes(model):
@@ -217,3 +218,41 @@ def test_names_of_excluded_inputs_cost_no_second_observation(model):
     coverage = nc.Coverage(model, [_Observed()])
     coverage.update(inputs(8))
     assert _Observed.batches == 1
+
+
+def hexed(keys):
+    return ["".join(f"{word % (1 << 64):016x}" for word in row) for row in keys.tolist()]
+
+
+def test_keys_are_those_of_the_inputs_content(model):
+    suite = inputs()
+    expected = hexed(content_keys([suite]))
+    found = nc.Coverage(model, [nc.NC(0.4)])
+    found.assess(suite.split(7), per_input=True)
+    assert found.per_input()["key"] == expected
+    assert found.per_input()["key"][3:5] == expected[3:5]
+    # Whoever must not show which inputs these are has other keys, or none; a column of metadata is no key.
+    salted = nc.Coverage(model, [nc.NC(0.4)], keys="salted", salt="ours")
+    salted.assess(suite.split(9), per_input=True)
+    assert not set(salted.per_input()["key"]) & set(expected)
+    assert len(set(salted.per_input()["key"])) == len(set(expected))
+    none = nc.Coverage(model, [nc.NC(0.4)], keys="none")
+    none.assess([nc.Batch(suite, metadata={"key": ["mine"] * 40})], per_input=True)
+    assert "key" not in none.per_input().columns
+    judged = found.judge(suite.split(11))
+    assert judged["key"] == expected
+
+
+def test_inputs_of_one_kind_share_a_word(model):
+    suite = torch.cat([inputs(), inputs()[:5]])
+    suite[3] = torch.nan
+    found = calibrated(model, [nc.LCC()])
+    found.assess(suite.split(7), per_input=True)
+    table = found.per_input()
+    kinds = found.criteria[0].kinds(found.run(suite)[0])[..., 0].numpy()
+    for column, words in (("LCC.kind", kinds[:, -1]), ("LCC.alike", kinds.sum(1))):
+        named = table[column]
+        assert named[3] is None
+        there = [row for row in range(45) if row not in (3, 43)]
+        for one in there:
+            assert [named[one] == named[other] for other in there] == (words[one] == words[there]).tolist()

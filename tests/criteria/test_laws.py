@@ -39,10 +39,25 @@ CRITERIA = [
     nc.LCC(over="trimmed"),
     nc.LCC(resolution=0.2, directions=2, over="mean", seed=4),
 ]
+WITH_ERRORS = [
+    nc.NC(errors=True),
+    nc.KMNC(1, errors=True),
+    nc.KMNC(7, errors=True),
+    nc.NBC(errors=True),
+    nc.SNAC(errors=True),
+    nc.TKNC(2, errors=True),
+    nc.NPC(clusters=2, buckets=7, errors=True),
+    nc.NPC(0.5, 0.6, 2, 4, "activation", errors=True),
+]
 
 
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
 def test_laws(criterion):
+    check_criterion(criterion)
+
+
+@pytest.mark.parametrize("criterion", WITH_ERRORS, ids=lambda criterion: criterion.name)
+def test_laws_with_errors(criterion):
     check_criterion(criterion)
 
 

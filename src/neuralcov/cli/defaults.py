@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -12,7 +13,7 @@ from torch import nn
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.criteria import DSC, KMNC, LCC, NC, NLC, SNAC, TKNC
+from neuralcov.criteria import DSC, KMNC, LCC, NC, NLC, SNAC, TKNC, BitmapCriterion
 
 # More training traces cost time and hardly change the surprise of an input.
 _TRACES = 20_000
@@ -33,6 +34,15 @@ def with_training_data(layers: Sequence[str]) -> list[Criterion[Any]]:
     # Names of recurrent steps hold brackets, which globs read otherwise.
     chosen = (last,) if set(last) & set("*?[]|!") else last
     return [LCC(), KMNC(100), SNAC(), DSC(0.1, layers=chosen, traces=_TRACES)]
+
+
+def with_errors(criteria: Sequence[Criterion[Any]]) -> list[Criterion[Any]]:
+    """Let criteria that tick off cells keep what their standard errors need, so that suites can be compared by them.
+
+    >>> [criterion.parameters for criterion in with_errors([NC(0.5), NLC()])][0]
+    {'threshold': 0.5, 'errors': True}
+    """
+    return [replace(each, errors=True) if isinstance(each, BitmapCriterion) else each for each in criteria]
 
 
 def layers_of(

@@ -13,6 +13,7 @@ from rich.text import Text
 from neuralcov.cli import policy as policies
 from neuralcov.cli.console import note, output
 from neuralcov.cli.exits import NO
+from neuralcov.cli.models import same_suite, show_models
 from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.core.files import write_json
 from neuralcov.coverage.coverage import Coverage
@@ -32,13 +33,29 @@ def compare(
     lacks: Annotated[
         bool, typer.Option("--lacks", help="Show what the first shows and the second lacks: what to collect next.")
     ] = False,
+    models: Annotated[
+        bool, typer.Option("--models", help="Compare one suite on two networks: figures relative to their training.")
+    ] = False,
+    inputs: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="With --models: the tables of both (measure --per-input), to tell which inputs change."),
+    ] = None,
     json: Json = None,
 ) -> None:
     """Compare two suites; nobody wins within two standard errors."""
+    if inputs is not None and not models:
+        raise InputError("--inputs goes with --models, which compares one suite on two networks")
+    if lacks and models:
+        raise InputError("--lacks compares two suites on one network, --models one suite on two: give one of them")
     if lacks:
         _show_lacking(first, second, json)
         return
-    found = _compared(first, second)[0]
+    coverages = Coverage.load(first), Coverage.load(second)
+    if models:
+        found = _compared((first, second), coverages, models=True)[0]
+        show_models(found, inputs, json, same=same_suite(*coverages))
+        return
+    found = _compared((first, second), coverages)[0]
     if json is not None:
         write_json(json, found.to_json())
     console = output()
@@ -77,9 +94,13 @@ def gate(
         )
     )
     base = baseline or base
-    if not (asked.least or asked.most or asked.drops):
+    if not asked.asks:
         raise InputError("nothing is asked: give --min, --max or --max-drop, or a --policy that does")
-    comparison, result = _compared(base, file) if base is not None else (None, _result(file, Coverage.load(file)))
+    coverage = Coverage.load(file)
+    if base is None:
+        comparison, result = None, _result(file, coverage)
+    else:
+        comparison, result = _compared((base, file), (Coverage.load(base), coverage))
     verdict = judge_gate(result, asked, datetime.datetime.now(datetime.UTC).date(), comparison)
     if json is not None:
         write_json(json, verdict.to_json())
@@ -101,21 +122,23 @@ def _show_lacking(field: Path, suite: Path, json: Path | None) -> None:
     output().print(lacking_table(found))
 
 
-def _compared(first: Path, second: Path) -> tuple[Comparison, Results]:
-    """Load two states and compare them, those that count kinds at the size of the smaller one."""
-    coverages = Coverage.load(first), Coverage.load(second)
+def _compared(
+    paths: tuple[Path, Path], coverages: tuple[Coverage, Coverage], *, models: bool = False
+) -> tuple[Comparison, Results]:
+    """Compare two states, those that count kinds at the size of the smaller one."""
     fewer = min(coverage.inputs for coverage in coverages)
     if not fewer:
-        raise InputError(f"{first if not coverages[0].inputs else second}: no input was observed: nothing to compare")
+        empty = paths[0 if not coverages[0].inputs else 1]
+        raise InputError(f"{empty}: no input was observed: nothing to compare")
     sides = []
-    for path, coverage in zip((first, second), coverages, strict=True):
+    for path, coverage in zip(paths, coverages, strict=True):
         # At its own size a suite is what it is.
         smaller = coverage.rarefied(fewer) if coverage.inputs > fewer else {}
         sides.append(Side(_result(path, coverage), {name: value for name, (value, _) in smaller.items()}))
     for side in sides:
         for sentence in side.result.findings:
             note(f"{side.result.suite}: {sentence}")
-    return compare_sides(*sides), sides[1].result
+    return compare_sides(*sides, models=models), sides[1].result
 
 
 def _result(path: Path, coverage: Coverage) -> Results:

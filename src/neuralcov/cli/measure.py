@@ -54,6 +54,12 @@ def measure(
     per_input: Annotated[Path | None, typer.Option(help="Write a table of the inputs (.csv or .jsonl).")] = None,
     by_layer: Annotated[bool, typer.Option("--by-layer", help="Show every layer as well.")] = False,
     missing: Annotated[bool, typer.Option("--missing", help="List neurons of which nothing is covered.")] = False,
+    errors: Annotated[
+        bool,
+        typer.Option(
+            help="Keep standard errors of criteria that tick off cells too, for compare and gate to judge by."
+        ),
+    ] = True,
     cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Record updates as CUDA graphs.")] = False,
 ) -> None:
     """Measure the coverage of a suite."""
@@ -84,6 +90,7 @@ def measure(
         names, batches = defaults.layers_of(net, layers, source.loader, metadata=_split(metadata))
         chosen, source = defaults.with_training_data(names), replace(source, loader=batches)
         training, suite = (None, source) if training is None else (source, suite)
+    chosen = defaults.with_errors(chosen) if errors else chosen
     scaling = {"mean": parse_channels(mean), "std": parse_channels(std)}
     preprocessing = scaling if any(scaling.values()) else None
     coverage = Coverage(

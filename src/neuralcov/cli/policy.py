@@ -10,9 +10,12 @@ from typing import Any
 
 from neuralcov.core.errors import InputError
 from neuralcov.results.gate import ALL, Policy, Waiver
+from neuralcov.results.places import CLASS, KINDS, LAYER, SLICE, Place, PlacedGate
 
-_KEYS = ("min", "max", "max_drop", "allow_alarm", "waivers", "baseline")
-_WAIVER_KEYS = ("gate", "class", "reason", "owner", "expires")
+_KEYS = ("min", "max", "max_drop", "allow_alarm", "waivers", "baseline", "gate")
+_GATE_KEYS = ("figure", "min", "max", *KINDS)
+_EXAMPLES = {LAYER: "'layer4.*'", SLICE: "'weather=rain'"}
+_WAIVER_KEYS = ("gate", *KINDS, "reason", "owner", "expires")
 
 
 def thresholds(texts: Sequence[str], option: str) -> dict[str, float]:
@@ -57,7 +60,7 @@ def policy_of(content: Mapping[str, Any], where: str) -> tuple[Policy, Path | No
     drop = content.get("max_drop", {})
     given = [f"{name}={limit}" for name, limit in drop.items()] if isinstance(drop, dict) else [str(drop)]
     allowed = [f"{name}={reason}" for name, reason in _table(content, "allow_alarm", where).items()]
-    waivers = tuple(_waiver(entry, where) for entry in content.get("waivers", []))
+    waivers = tuple(_waiver(entry, where) for entry in _tables(content, "waivers", where))
     policy = Policy(
         thresholds([f"{name}={limit}" for name, limit in _table(content, "min", where).items()], f"{where}: min"),
         thresholds([f"{name}={limit}" for name, limit in _table(content, "max", where).items()], f"{where}: max"),
@@ -65,6 +68,8 @@ def policy_of(content: Mapping[str, Any], where: str) -> tuple[Policy, Path | No
         reasons(allowed),
         waivers,
     )
+    for entry in _tables(content, "gate", where):
+        policy = policy.joined(_gate(entry, where))
     return policy, Path(content["baseline"]) if "baseline" in content else None
 
 
@@ -110,12 +115,51 @@ def _waiver(entry: Any, where: str) -> Waiver:
         expires = expires.date()
     if not isinstance(expires, datetime.date):
         raise InputError(f"{where}: the waiver {entry!r} has no date of expiry: write expires = 2027-01-31")
-    if ("gate" in entry) == ("class" in entry):
-        raise InputError(f"{where}: the waiver {entry!r} must name a gate or a class, one of the two")
-    gate, number = entry.get("gate"), entry.get("class")
-    if number is not None and type(number) is not int:
-        raise InputError(f"{where}: class = {number!r}: expected the number of a class")
-    return Waiver(None if gate is None else str(gate), str(entry["reason"]), str(entry["owner"]), expires, number)
+    place, gate = _place(entry, where), entry.get("gate")
+    if place is None and gate is None:
+        raise InputError(f"{where}: the waiver {entry!r} must name a gate, a {', a '.join(KINDS)}, or a gate and where")
+    texts = str(entry["reason"]), str(entry["owner"])
+    if gate is None and place is not None and place.kind == CLASS and type(entry[CLASS]) is int:
+        # It need not occur at all.
+        return Waiver(None, *texts, expires, entry[CLASS])
+    return Waiver(None if gate is None else str(gate), *texts, expires, place=place)
+
+
+def _gate(entry: Any, where: str) -> Policy:
+    """Read one ``[[gate]]``: what is asked of a figure, of the whole suite or of a place."""
+    if not isinstance(entry, dict) or any(key not in _GATE_KEYS for key in entry):
+        raise InputError(f"{where}: a gate has {', '.join(_GATE_KEYS)}, and not {entry!r}")
+    figure = entry.get("figure")
+    if not isinstance(figure, str) or not ("min" in entry or "max" in entry):
+        raise InputError(f'{where}: the gate {entry!r} needs a figure and a min or a max: figure = "SNAC", min = 0.1')
+    limits = {key: _number(str(entry[key]), f"{where}: {figure}") for key in ("min", "max") if key in entry}
+    place = _place(entry, where)
+    if place is not None:
+        return Policy(placed=(PlacedGate(figure, place, limits.get("min"), limits.get("max")),))
+    least, most = ({figure: limits[key]} if key in limits else {} for key in ("min", "max"))
+    return Policy(least, most)
+
+
+def _place(entry: Mapping[str, Any], where: str) -> Place | None:
+    """Read the layer, class or slice that an entry names; ``None`` for the whole suite."""
+    named = [kind for kind in KINDS if kind in entry]
+    if not named:
+        return None
+    kind, name = named[0], entry[named[0]]
+    if len(named) > 1:
+        raise InputError(f"{where}: {entry!r} names a {' and a '.join(named)}: expected one of them")
+    if kind == CLASS and type(name) is not int and name != ALL:
+        raise InputError(f'{where}: class = {name!r}: expected the number of a class, or "*" for each')
+    if kind != CLASS and not (isinstance(name, str) and name.strip()):
+        raise InputError(f"{where}: {kind} = {name!r}: expected a name, such as {_EXAMPLES[kind]}")
+    return Place(kind, str(name))
+
+
+def _tables(content: Mapping[str, Any], key: str, where: str) -> Sequence[Any]:
+    found = content.get(key, [])
+    if not isinstance(found, list):
+        raise InputError(f"{where}: {key} = {found!r}: expected tables, each under [[{key}]]")
+    return found
 
 
 def _number(text: str, where: str) -> float:

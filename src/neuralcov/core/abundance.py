@@ -108,6 +108,39 @@ def rarefied(counts: Int[Tensor, "kinds"], weights: Float[Tensor, "kinds"] | Non
     return Estimate(float((kinds * weight * (1 - missed)).sum()), float(variance.clamp(min=0).sqrt()))
 
 
+def error_by_leaving_out(values: Float[Tensor, "folds"]) -> float:
+    """Return the standard error of a figure, given what it is without each fold of the inputs: the jackknife.
+
+    >>> round(error_by_leaving_out(torch.tensor([1.0, 2.0, 3.0])), 4)
+    1.1547
+    """
+    values, count = values.double(), len(values)
+    return float(((values - values.mean()).square().sum() * (count - 1) / count).sqrt())
+
+
+def error_by_unequal_folds(
+    whole: Float[Tensor, ""], values: Float[Tensor, "folds"], sizes: Int[Tensor, "folds"]
+) -> float:
+    """Return the standard error of a figure that grows with the number of inputs, which no fold has the same of.
+
+    Without a large fold such a figure falls more, and that is no scatter. So each fold gives a pseudo-value by its own
+    size (Busing, Meijer and van der Leeden, 1999); for folds of one size this is :func:`error_by_leaving_out`.
+
+    Args:
+        whole: the figure of all inputs.
+        values: the figure without each fold.
+        sizes: how many inputs each fold has, at least 1.
+
+    >>> left_out, sizes = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([5, 5, 5])
+    >>> round(error_by_unequal_folds(torch.tensor(4.0), left_out, sizes), 4)
+    1.1547
+    """
+    parts = sizes.sum().double() / sizes.double()
+    pseudo = parts * whole.double() - (parts - 1) * values.double()
+    middle = len(values) * whole.double() - ((1 - 1 / parts) * values.double()).sum()
+    return float(((pseudo - middle).square() / (parts - 1)).mean().sqrt())
+
+
 def rarity(counts: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """Return what kinds weigh by how many inputs showed them, rare ones more: 1/√c.
 

@@ -22,6 +22,7 @@ from neuralcov.core.arguments import format_value
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
+from neuralcov.core.optional_figures import OptionalFigures
 from neuralcov.core.records import Record
 from neuralcov.core.registry import load_offered, register, stored_class
 from neuralcov.core.shapes import Bool, Float, Int
@@ -85,7 +86,7 @@ def widths_of(layout: Layout) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class Criterion(ABC, Generic[StateT]):
+class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
     """A rule that turns activations into a coverage value.
 
     A criterion is a frozen dataclass of hyper-parameters and holds no coverage of its own: states go

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from neuralcov.core.input_names import Plain
 
@@ -15,11 +15,15 @@ NOTEWORTHY = 0.05
 
 @dataclass(frozen=True)
 class LayerRow:
-    """Hold one layer of a coverage: its values by criterion, ``None`` where a criterion has none for it."""
+    """Hold one layer of a coverage: its values by criterion, ``None`` where a criterion has none for it.
+
+    ``figures`` are those beside the values, such as ``LCC.relative``, for criteria that tell them of layers.
+    """
 
     layer: str
     neurons: int
     values: Mapping[str, float | None]
+    figures: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -27,21 +27,30 @@ class Record:
     ``class Patterns(State, name="patterns")`` declares the name under which files keep it, so that the class may move;
     outside this package the name has a prefix, ``"acme.rarity"``. One without a name cannot be saved. ``free`` names
     fields whose number or text follows from the data, so that no template can tell it; ``resources`` those that say
-    where or how fast work is done, and have no part in what the record is.
+    where or how fast work is done, and have no part in what the record is; ``optional`` those that may be ``None``,
+    whatever the template has.
     """
 
     known: ClassVar[dict[str, type[Record]]] = {}
     declared: ClassVar[str | None] = None
     free_fields: ClassVar[frozenset[str]] = frozenset()
     resource_fields: ClassVar[frozenset[str]] = frozenset()
+    optional_fields: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(
-        cls, *, name: str | None = None, free: Sequence[str] = (), resources: Sequence[str] = (), **kwargs: Any
+        cls,
+        *,
+        name: str | None = None,
+        free: Sequence[str] = (),
+        resources: Sequence[str] = (),
+        optional: Sequence[str] = (),
+        **kwargs: Any,
     ) -> None:
         super().__init_subclass__(**kwargs)
         cls.declared = name
         cls.free_fields = cls.free_fields | {*free, *resources}
         cls.resource_fields = cls.resource_fields | set(resources)
+        cls.optional_fields = cls.optional_fields | set(optional)
         if name is not None:
             require_declarable(cls, name, Record.known, "record")
             Record.known[name] = cls

@@ -4,7 +4,8 @@ The form is a record on the meta device, which takes no memory, together with th
 
 - a tensor has the form's dtype and number of axes, and each of its lengths but for those that are 0 in the form;
 - where the form has float32, which most networks give, it may be float64;
-- where the empty record has ``None``, a file may have that or what the form has;
+- where the empty record has ``None``, or the record declares a field optional, a file may have that or what the form
+  has;
 - where it has an empty tuple, a file may have any number of what the form has one of;
 - numbers and text equal those of the form, but for fields that the record declares free.
 """
@@ -80,7 +81,8 @@ def _require_record(
         elif name in form.free_fields:
             _require_kind(fields[name], getattr(form, name), f"{place}.{name}")
         else:
-            require_form(fields[name], getattr(form, name), getattr(empty, name), tensors, f"{place}.{name}")
+            nothing = None if name in form.optional_fields else getattr(empty, name)
+            require_form(fields[name], getattr(form, name), nothing, tensors, f"{place}.{name}")
 
 
 def _require_tuple(

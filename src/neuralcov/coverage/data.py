@@ -158,7 +158,7 @@ class CoverageData:
         return merging.lacking(self._measurement, suite._measurement)
 
     def by_layer(self) -> tuple[LayerRow, ...]:
-        """Return one row per layer, with ``layer``, ``neurons`` and ``values``."""
+        """Return one row per layer, with ``layer``, ``neurons``, ``values``, and ``figures`` such as LCC.relative."""
         return self._measurement.collection.by_layer()
 
     def by_slice(self) -> tuple[SliceTable, ...]:
@@ -218,7 +218,7 @@ class CoverageData:
             inputs=self.inputs if inputs is None else inputs,
             values=self.values(),
             details=self._measurement.collection.details(alone=before is None),
-            layers=self.by_layer(),
+            layers=self._measurement.collection.by_layer(alone=before is None),
             findings=tuple(str(finding) for finding in self.findings()),
             calibration=self.calibration_ids(),
             before=before,

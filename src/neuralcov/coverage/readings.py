@@ -83,14 +83,26 @@ class CollectionReadings:
         return {name: value for name, value in found.items() if value is not None}
 
     @in_turn
-    def by_layer(self) -> tuple[LayerRow, ...]:
-        """Return every layer with its value under every criterion."""
+    def by_layer(self, *, alone: bool = True) -> tuple[LayerRow, ...]:
+        """Return every layer with its value under every criterion, and figures as :meth:`details` leaves them."""
         if self.layout is None:
             return ()
-        columns = {c.name: c.by_layer(s) for c, s in zip(self.criteria, self.states, strict=True)}
+        both = list(zip(self.criteria, self.states, strict=True))
+        columns = {c.name: c.by_layer(s) for c, s in both}
         numbers = {name: None if column is None else column.tolist() for name, column in columns.items()}
+        figures = {
+            f"{c.name}.{name}": column.tolist()
+            for c, s in both
+            for name, column in c.details_by_layer(s).items()
+            if alone or name not in c.of_one_suite
+        }
         return tuple(
-            LayerRow(layer, shape.neurons, {name: _number(column, i) for name, column in numbers.items()})
+            LayerRow(
+                layer,
+                shape.neurons,
+                {name: _number(column, i) for name, column in numbers.items()},
+                {name: _number(column, i) for name, column in figures.items()},
+            )
             for i, (layer, shape) in enumerate(self.layout.items())
         )
 

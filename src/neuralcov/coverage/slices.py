@@ -106,9 +106,9 @@ class SliceStates:
         return found
 
     def _size(self, criterion: AnyCriterion, layout: Layout) -> int:
-        """Return the bytes of one state: of its form, or of the largest so far."""
+        """Return the bytes of one state: of an empty one, or of the largest so far."""
         if criterion.name not in self._largest:
-            self._largest[criterion.name] = _bytes_of(criterion.template(Layout(layout.widths, "meta")))
+            self._largest[criterion.name] = _bytes_of(criterion.init(Layout(layout.widths, "meta")))
         last = next((one for slices in self._slices.values() for one in reversed(slices.values())), None)
         if last is not None and criterion.name in last.states:
             size = _bytes_of(last.states[criterion.name].state)

@@ -1,9 +1,9 @@
-"""Build a table of inputs, batch by batch: some 40 bytes for each input, its id and the values of its metadata."""
+"""Build a table of inputs, batch by batch: some 60 bytes for each input, its id and the values of its metadata."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import NOT_FINITE, VALID
 from neuralcov.core.input_names import Plain
+from neuralcov.core.optional_figures import NO_WORD
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.results.input_table import InputTable
 
@@ -72,6 +73,41 @@ class _Values:
             self.values.append(self._known.get((type(value), value), value))
 
 
+class Words(Sequence[str | None]):
+    """Show rows of 64-bit words as hexadecimal text, made when it is asked for; ``None`` for no word.
+
+    Args:
+        words: one or several for each row.
+        nothing: the word that stands for none.
+    """
+
+    def __init__(self, words: np.ndarray, nothing: int | None = None) -> None:
+        self._words = words.view(np.uint64).reshape(len(words), words[0].size if len(words) else 1)
+        self._nothing = nothing
+        self.nbytes = self._words.nbytes
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    @overload
+    def __getitem__(self, index: int) -> str | None: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Words: ...
+
+    def __getitem__(self, index: int | slice) -> str | Words | None:
+        """Return one row as text, or some rows."""
+        if isinstance(index, slice):
+            return Words(self._words[index], self._nothing)
+        row = self._words[index].tolist()
+        return None if row == [self._nothing] else "".join(f"{word:016x}" for word in row)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class TableBuilder:
     """Note what criteria say of every input.
 
@@ -88,6 +124,8 @@ class TableBuilder:
         self._exclusions = {name: _Numbers(torch.uint8) for name in collection.names}
         self._shown = {name: _Numbers(torch.float64 if gains else torch.int32) for name in collection.names}
         self._scores = {name: _Numbers(torch.float64) for name in collection.names}
+        self._keys = _Numbers(torch.int64)
+        self._groupings: dict[str, _Numbers] = {}
 
     def add(self, batch: Activations) -> None:
         """Note the inputs of a batch that was not observed yet."""
@@ -96,25 +134,42 @@ class TableBuilder:
         for column in (*self._metadata, *(name for name in batch.metadata if name not in self._metadata)):
             values = self._metadata.setdefault(column, _Values(before))
             values.add(batch.metadata.get(column, (None,) * size))
+        # Keys of activations are those of the model as well, and tell no two models' inputs to be the same.
+        self._keys.add(size, batch.keys if self._collection.keeps_keys else None)
         self._labels.add(size, batch.labels)
         self._predictions.add(size, batch.predictions)
         for criterion, state in zip(self._collection.criteria, self._collection.states, strict=True):
             name = criterion.name
-            self._exclusions[name].add(size, criterion.exclusions(batch))
+            exclusions = criterion.exclusions(batch)
+            self._exclusions[name].add(size, exclusions)
+            for grouping, words in criterion.groupings(batch).items():
+                numbers = self._groupings.setdefault(f"{name}.{grouping}", _Numbers(torch.int64))
+                numbers.add(size, words.masked_fill(exclusions != VALID, NO_WORD))
             self._scores[name].add(size, criterion.score(batch))
             shown = criterion.gain(state, batch) if self._gains else criterion.first_shown(state, batch)
             self._shown[name].add(size, shown)
 
     def table(self) -> InputTable:
         """Return the table."""
-        columns: dict[str, Any] = {"id": self._ids}
+        columns: dict[str, Any] = {"id": self._ids, "key": None}
         columns |= {name: column.values for name, column in self._metadata.items()}
+        columns["key"] = self._key_column()
         columns |= {"label": self._labels.column(), "prediction": self._predictions.column()}
         columns["excluded"] = self._excluded()
         for name in self._collection.names:
             columns[f"{name}.{'gain' if self._gains else 'first'}"] = self._shown[name].column()
             columns[f"{name}.score"] = self._scores[name].column()
+        for name, numbers in self._groupings.items():
+            words = numbers.column()
+            columns[name] = Words(words, NO_WORD) if isinstance(words, np.ndarray) else None
         return InputTable({name: column for name, column in columns.items() if column is not None})
+
+    def _key_column(self) -> Words | None:
+        """Return the inputs' content keys as the coverage tells them apart; ``None`` if those of some are not known."""
+        keys, seen = self._keys.column(), self._collection.seen
+        if seen is None or not isinstance(keys, np.ndarray):
+            return None
+        return Words(seen.rule.words(torch.from_numpy(keys)))
 
     def _excluded(self) -> list[str]:
         """Say for each input which criteria excluded it and why; nothing if none did."""

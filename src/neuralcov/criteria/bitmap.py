@@ -2,42 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
+from neuralcov.core import arguments as checks
+from neuralcov.core.abundance import error_by_unequal_folds
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.counts import VALID, count_admitted, no_counts, not_finite
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, widths_of
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, resource, widths_of
 from neuralcov.core.layout import Layout, group_by_width, in_execution_order
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Float, Int, Shaped
+from neuralcov.criteria.cell_hits import (
+    LEFT_OUT,
+    CellHits,
+    CellNumbers,
+    CellOfNeuron,
+    NeuronMarks,
+    empty_planes,
+    fold_bits,
+    only_by_fold,
+)
+from neuralcov.criteria.kind_set import FOLD_COUNT, FOLDS
 
 
 @dataclass(frozen=True, eq=False)
-class BitmapState(State, name="bitmap"):
+class BitmapState(State, name="bitmap", optional=("folds", "by_fold")):
     """Which cells of neurons are covered, per group of layers: ``(layers, width, 1 + cells)``.
 
     Cell 0 stands for "nothing hit" and is always covered, so that a rule may point every neuron of every input
     somewhere and no mask is needed. With a single cell per neuron it is left out and the shape is ``(layers, width)``.
+
+    ``folds`` says of each cell which folds of the inputs have hit it, a bit for each; ``by_fold`` counts the inputs of
+    each fold. Both are ``None`` if nobody asks for errors, or once inputs came in of which it is not known.
     """
 
     covered: tuple[Bool[Tensor, "_layers _width ..."], ...]
+    folds: tuple[Int[Tensor, "_layers _width ..."], ...] | None = None
+    by_fold: Int[Tensor, "folds"] | None = None
 
 
 # Under the name that files know it by: NPC's was the first.
 @dataclass(frozen=True, eq=False)
-class FlatBitmapState(State, name="npc"):
-    """Which cells are covered that belong to no neuron, in the shape the criterion gives them."""
+class FlatBitmapState(State, name="npc", optional=("folds", "by_fold")):
+    """Which cells are covered that belong to no neuron, in the shape the criterion gives them; folds as above."""
 
     covered: Bool[Tensor, "..."]
+    folds: Int[Tensor, "..."] | None = None
+    by_fold: Int[Tensor, "folds"] | None = None
 
 
 AnyBitmap = BitmapState | FlatBitmapState
+_Folds = tuple[Sequence[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +66,17 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
 
     Usually every neuron has :attr:`cells` cells, and :meth:`hits` says which of them an input hits. Where cells belong
     to no neuron, give their :meth:`shape` and :meth:`flat_hits` instead.
+
+    Args:
+        errors: whether to keep which of ten folds of the inputs have hit each cell, for the value's standard error by
+            leaving out each fold in turn. A cell then takes three bytes in place of one.
     """
+
+    _: KW_ONLY
+    errors: bool = resource(False)
+
+    def __post_init__(self) -> None:
+        checks.flag(self, "errors")
 
     @property
     @override
@@ -84,37 +114,56 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
 
     @override
     def init(self, layout: Layout) -> AnyBitmap:
-        counts, widths = no_counts(layout), widths_of(layout)
+        return self._empty(layout, folded=self.errors)
+
+    @override
+    def template(self, layout: Layout) -> AnyBitmap:
+        # With folds, which a state may have or not: criteria with and without errors take over each other's.
+        return self._empty(layout, folded=True)
+
+    def _empty(self, layout: Layout, *, folded: bool) -> AnyBitmap:
         if self._flat:
-            return FlatBitmapState(counts, widths, _nothing(self.shape(layout), layout))
-        if self.cells == 1:
-            return BitmapState(counts, widths, tuple(_nothing((len(g), g.width), layout) for g in layout.groups))
-        covered = tuple(_nothing((len(g), g.width, 1 + self.cells), layout) for g in layout.groups)
-        for ticks in covered:
-            ticks[..., 0] = True
-        return BitmapState(counts, widths, covered)
+            shapes = [self.shape(layout)]
+        else:
+            each = () if self.cells == 1 else (1 + self.cells,)
+            shapes = [(len(group), group.width, *each) for group in layout.groups]
+        covered = [torch.zeros(shape, dtype=torch.bool, device=layout.device) for shape in shapes]
+        if not self._flat and self.cells > 1:
+            for ticks in covered:
+                ticks[..., 0] = True
+        blank = BitmapState(no_counts(layout), widths_of(layout), ())
+        if not folded:
+            return self._with(blank, blank.counts, covered)
+        folds = [torch.zeros(shape, dtype=FOLDS, device=layout.device) for shape in shapes]
+        by_fold = torch.zeros(FOLD_COUNT, dtype=torch.int64, device=layout.device)
+        return self._with(blank, blank.counts, covered, (folds, by_fold))
 
     @override
     def observe(self, state: AnyBitmap, batch: Activations, *, donate: bool = False) -> AnyBitmap:
         covered = _parts(state) if donate else [ticks.clone() for ticks in _parts(state)]
-        for index, _, hits in self._hits(state, batch):
+        marking = None if state.by_fold is None else _Marking.of(state, batch, self.exclusions(batch) == VALID)
+        for index, rows, hits in self._hits(state, batch):
             hits.cover(covered[index])
+            if marking is not None:
+                marking.mark(index, rows, hits)
+        folds = None if marking is None else marking.folds(state)
         if not self._flat:
-            return _with(state, state.counts + batch.input_counts, covered)
+            return self._with(state, state.counts + batch.input_counts, covered, folds)
         exclusions = self.exclusions(batch)
-        return _with(state, count_admitted(state.counts, exclusions == VALID, exclusions), covered)
+        return self._with(state, count_admitted(state.counts, exclusions == VALID, exclusions), covered, folds)
 
     @override
     def merge(self, a: AnyBitmap, b: AnyBitmap) -> AnyBitmap:
         covered = [x | y for x, y in zip(_parts(a), _parts(b), strict=True)]
-        return _with(a, a.counts + b.counts, covered)
+        ours, theirs = _folds(a), _folds(b)
+        if ours is None or theirs is None:
+            return self._with(a, a.counts + b.counts, covered)
+        bits = [x | y for x, y in zip(ours[0], theirs[0], strict=True)]
+        return self._with(a, a.counts + b.counts, covered, (bits, ours[1] + theirs[1]))
 
     @override
     def value(self, state: AnyBitmap) -> Float[Tensor, ""]:
-        if isinstance(state, FlatBitmapState):
-            return state.covered.sum().double() / state.covered.numel()
-        ticked = torch.stack([self._ticked(ticks).sum() for ticks in state.covered]).sum()
-        return ticked.double() / self._total(state)
+        return self._count(state).double() / self._total(state)
 
     @override
     def by_layer(self, state: AnyBitmap) -> Float[Tensor, "layers"] | None:
@@ -160,8 +209,15 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
             first = hits.first(covered[index], numbers[rows], batch.size)
             hits.cover(covered[index])
             admitted[first.view(-1)] = True
-        counts = count_admitted(state.counts, admitted[:-1], self.exclusions(batch))
-        return admitted[:-1], _with(state, counts, covered)
+        admitted = admitted[:-1]
+        counts = count_admitted(state.counts, admitted, self.exclusions(batch))
+        if state.by_fold is None:
+            return admitted, self._with(state, counts, covered)
+        # Only now is it known whose hits are to be marked.
+        marking = _Marking.of(state, batch, admitted)
+        for part in self._hits(state, batch):
+            marking.mark(*part)
+        return admitted, self._with(state, counts, covered, marking.folds(state))
 
     @override
     def first_shown(self, state: AnyBitmap, batch: Activations) -> Int[Tensor, "batch"]:
@@ -176,6 +232,23 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         return shown
 
     @override
+    def details(self, state: AnyBitmap) -> Mapping[str, float]:
+        """Return the value's standard ``error``, by leaving out each fold in turn, where folds were kept.
+
+        Leaving out a fold takes away the cells that only it has hit.
+        """
+        kept = _folds(state)
+        if kept is None:
+            return {}
+        bits, by_fold = kept
+        if not self._flat and self.cells > 1:
+            bits = [part[..., 1:] for part in bits]
+        alone = torch.stack([only_by_fold(part) for part in bits]).sum(0)
+        used = by_fold > 0
+        left = ((self._count(state) - alone).double() / self._total(state))[used]
+        return {"error": error_by_unequal_folds(self.value(state), left, by_fold[used])} if len(left) > 1 else {}
+
+    @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
         return not_finite(batch)
 
@@ -183,22 +256,37 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     def _flat(self) -> bool:
         return type(self).flat_hits is not BitmapCriterion.flat_hits
 
-    def _hits(self, state: AnyBitmap, batch: Activations) -> Iterator[tuple[int, slice, _Hits]]:
+    def _hits(self, state: AnyBitmap, batch: Activations) -> Iterator[tuple[int, slice, CellHits]]:
         """Yield what parts of a batch hit: the index of the bitmap, the inputs, the hits."""
         if isinstance(state, FlatBitmapState):
             valid = self.exclusions(batch) == VALID
-            yield 0, slice(0, batch.size), _CellNumbers(self.flat_hits(batch).masked_fill(~valid[:, None], -1))
+            yield 0, slice(0, batch.size), CellNumbers(self.flat_hits(batch).masked_fill(~valid[:, None], -1))
             return
         for stack in batch.stacks:
             for rows, part in _row_blocks(stack):
                 hits = self.hits(part)
                 if part.valid is not None:
                     hits = hits.masked_fill(~part.valid[:, :, None], 0)
-                yield stack.group, rows, _Marks(hits) if self.cells == 1 else _CellOfNeuron(hits, self.cells)
+                yield stack.group, rows, NeuronMarks(hits) if self.cells == 1 else CellOfNeuron(hits, self.cells)
+
+    def _with(
+        self, state: AnyBitmap, counts: Tensor, covered: Sequence[Tensor], folds: _Folds | None = None
+    ) -> AnyBitmap:
+        """Return a state like this one with other counts and bitmaps, and these folds."""
+        bits, by_fold = (None, None) if folds is None else folds
+        if self._flat:
+            return FlatBitmapState(counts, state.widths, covered[0], None if bits is None else bits[0], by_fold)
+        return BitmapState(counts, state.widths, tuple(covered), None if bits is None else tuple(bits), by_fold)
 
     def _ticked(self, ticks: Tensor) -> Tensor:
         """Count the covered cells per layer, without the one that stands for nothing."""
         return ticks.sum(1) if self.cells == 1 else ticks[..., 1:].sum((1, 2))
+
+    def _count(self, state: AnyBitmap) -> Int[Tensor, ""]:
+        """Count the covered cells."""
+        if isinstance(state, FlatBitmapState):
+            return state.covered.sum()
+        return torch.stack([self._ticked(ticks).sum() for ticks in state.covered]).sum()
 
     def _total(self, state: AnyBitmap) -> int:
         """Count all cells."""
@@ -207,88 +295,31 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         return state.neurons * self.cells
 
 
-class _Hits(Protocol):
-    """What some inputs hit of one bitmap."""
-
-    def cover(self, ticks: Tensor) -> None:
-        """Tick off what is hit, in place."""
-
-    def fresh(self, ticks: Tensor) -> Tensor:
-        """Count, per input, the cells it hits that are not covered."""
-
-    def first(self, ticks: Tensor, numbers: Tensor, nobody: int) -> Tensor:
-        """Return, per cell, the number of the first input that hits it; ``nobody`` where it is covered or not hit."""
-
-
 @dataclass(frozen=True, eq=False)
-class _Marks:
-    """Whether each neuron's only cell is hit."""
+class _Marking:
+    """Mark which folds of a batch hit each cell: a plane of cells for each fold, packed into words at the end."""
 
-    marks: Bool[Tensor, "inputs layers width"]
+    dealt: Int[Tensor, "batch"]
+    planes: Sequence[Bool[Tensor, "folds_and_one *cells"]]
 
-    def cover(self, ticks: Tensor) -> None:
-        ticks.logical_or_(self.marks.any(0))
+    @classmethod
+    def of(cls, state: AnyBitmap, batch: Activations, inputs: Bool[Tensor, "batch"]) -> _Marking:
+        """Begin for a batch, of which only some inputs count."""
+        dealt = batch.folds(FOLD_COUNT).masked_fill(~inputs, LEFT_OUT)
+        return cls(dealt, [empty_planes(ticks) for ticks in _parts(state)])
 
-    def fresh(self, ticks: Tensor) -> Tensor:
-        return (self.marks & ~ticks).sum((1, 2))
+    def mark(self, index: int, rows: slice, hits: CellHits) -> None:
+        """Mark what some inputs hit of one bitmap."""
+        hits.mark(self.planes[index], self.dealt[rows])
 
-    def first(self, ticks: Tensor, numbers: Tensor, nobody: int) -> Tensor:
-        return torch.where(self.marks & ~ticks, numbers[:, None, None], nobody).amin(0)
-
-
-class _CellOfNeuron:
-    """Which of several cells of each neuron is hit; 0, which is always covered, for none."""
-
-    def __init__(self, hits: Int[Tensor, "inputs layers width"], cells: int) -> None:
-        self._shape = hits.shape
-        # In the batch's own order, which memory likes best.
-        neurons = torch.arange(hits.shape[1] * hits.shape[2], device=hits.device).view(hits.shape[1:])
-        self._places = (hits + neurons * (1 + cells)).view(-1)
-
-    def cover(self, ticks: Tensor) -> None:
-        ticks.view(-1).scatter_(0, self._places, True)
-
-    def fresh(self, ticks: Tensor) -> Tensor:
-        return (~ticks.view(-1)[self._places].view(self._shape)).sum((1, 2))
-
-    def first(self, ticks: Tensor, numbers: Tensor, nobody: int) -> Tensor:
-        rows = numbers[:, None, None].expand(self._shape).reshape(-1)
-        first = torch.full((ticks.numel(),), nobody, device=ticks.device)
-        return first.scatter_reduce_(0, self._places, rows, "amin").masked_fill_(ticks.view(-1), nobody)
-
-
-class _CellNumbers:
-    """Up to k cells of a whole bitmap that each input hits, −1 for none."""
-
-    def __init__(self, cells: Int[Tensor, "inputs k"]) -> None:
-        # Sorted, so that a cell which an input names twice counts once.
-        self._cells = cells.sort(1).values
-
-    def _places(self, ticks: Tensor) -> Tensor:
-        """Return the cells with one past the last for none."""
-        return torch.where(self._cells >= 0, self._cells, ticks.numel())
-
-    def cover(self, ticks: Tensor) -> None:
-        hit = torch.zeros(ticks.numel() + 1, dtype=torch.bool, device=ticks.device)
-        hit.scatter_(0, self._places(ticks).flatten(), True)
-        ticks.logical_or_(hit[:-1].reshape(ticks.shape))
-
-    def fresh(self, ticks: Tensor) -> Tensor:
-        known = torch.cat([ticks.flatten(), torch.ones_like(ticks.flatten()[:1])])
-        fresh = ~known[self._places(ticks)]
-        fresh[:, 1:] &= self._cells[:, 1:] != self._cells[:, :-1]
-        return fresh.sum(1)
-
-    def first(self, ticks: Tensor, numbers: Tensor, nobody: int) -> Tensor:
-        rows = numbers[:, None].expand(self._cells.shape).reshape(-1)
-        first = torch.full((ticks.numel() + 1,), nobody, device=ticks.device)
-        first.scatter_reduce_(0, self._places(ticks).flatten(), rows, "amin")
-        return first[:-1].masked_fill(ticks.flatten(), nobody)
-
-
-def _nothing(shape: Sequence[int], layout: Layout) -> Tensor:
-    """Return cells none of which is covered."""
-    return torch.zeros(tuple(shape), dtype=torch.bool, device=layout.device)
+    def folds(self, state: AnyBitmap) -> _Folds | None:
+        """Return the folds of a state with those of the batch."""
+        kept = _folds(state)
+        if kept is None:
+            return None
+        bits = [old | fold_bits(planes) for old, planes in zip(kept[0], self.planes, strict=True)]
+        added = (self.dealt[:, None] == torch.arange(FOLD_COUNT, device=self.dealt.device)).sum(0)
+        return bits, kept[1] + added
 
 
 def _parts(state: AnyBitmap) -> Sequence[Tensor]:
@@ -296,11 +327,11 @@ def _parts(state: AnyBitmap) -> Sequence[Tensor]:
     return (state.covered,) if isinstance(state, FlatBitmapState) else state.covered
 
 
-def _with(state: AnyBitmap, counts: Tensor, covered: Sequence[Tensor]) -> AnyBitmap:
-    """Return a state like this one with other counts and bitmaps."""
-    if isinstance(state, FlatBitmapState):
-        return FlatBitmapState(counts, state.widths, covered[0])
-    return BitmapState(counts, state.widths, tuple(covered))
+def _folds(state: AnyBitmap) -> _Folds | None:
+    """Return which folds have hit each cell, a word for each, and how many inputs they have; ``None`` if unknown."""
+    if state.folds is None or state.by_fold is None:
+        return None
+    return (state.folds,) if isinstance(state.folds, Tensor) else state.folds, state.by_fold
 
 
 def _row_blocks(stack: Stack) -> list[tuple[slice, Stack]]:

@@ -42,6 +42,7 @@ class KMNC(BitmapCriterion):
     sections: int = 100
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.whole_number(self, "sections", at_least=1)
 
     @property

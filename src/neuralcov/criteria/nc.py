@@ -37,6 +37,7 @@ class NC(BitmapCriterion):
     threshold: float = 0.75
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.number(self, "threshold", at_least=0, below=1)
 
     @override

@@ -36,6 +36,7 @@ class TKNC(BitmapCriterion):
     k: int = 10
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.whole_number(self, "k", at_least=1)
 
     @override

@@ -299,7 +299,10 @@ def layer_tables(result: Results) -> Iterator[Table]:
     """Yield tables of layers and their values under each criterion that has one for them, a few criteria in each."""
     from rich.table import Table
 
-    shown = [name for name in result.values if any(row.values.get(name) is not None for row in result.layers)]
+    # Of the figures beside values, those that say how to read them.
+    names = [*result.values, *(f"{name}.relative" for name in result.values)]
+    found = {row.layer: {**row.values, **row.figures} for row in result.layers}
+    shown = [name for name in names if any(values.get(name) is not None for values in found.values())]
     for start in range(0, max(1, len(shown)), _CRITERIA_BY_LAYER):
         some = shown[start : start + _CRITERIA_BY_LAYER]
         table = Table(title="by layer", title_justify="left")
@@ -308,5 +311,5 @@ def layer_tables(result: Results) -> Iterator[Table]:
         for name in some:
             table.add_column(name, justify="right", overflow="fold", min_width=_WIDEST_VALUE)
         for row in result.layers:
-            table.add_row(row.layer, str(row.neurons), *(show_value(row.values.get(name)) for name in some))
+            table.add_row(row.layer, str(row.neurons), *(show_value(found[row.layer].get(name)) for name in some))
         yield table

@@ -12,7 +12,8 @@ from neuralcov.results.figures import Figure, all_figures
 from neuralcov.results.results import Results
 
 SCHEMA = 1
-_ERRORS = 2.0
+# Nothing within so many standard errors is called a difference.
+ERRORS_APART = 2.0
 # Verdicts: the first is above or below the second; no difference that could be told; not judged.
 ABOVE, BELOW, EQUAL, NOT_JUDGED = ">", "<", "=", "?"
 # Why a figure is not judged.
@@ -74,23 +75,31 @@ class Comparison:
         return {"schema": SCHEMA, **asdict(self)}
 
 
-def compare(first: Side, second: Side) -> Comparison:
-    """Compare two measurements; refuse other settings, definitions or layers."""
+def compare(first: Side, second: Side, *, models: bool = False) -> Comparison:
+    """Compare two measurements; refuse other settings, definitions or layers.
+
+    Args:
+        first: one measurement.
+        second: the other.
+        models: compare one suite on two networks, which may have other layers: relative figures only.
+    """
     a, b = first.result, second.result
-    common = require_comparable(a, b)
+    common = require_comparable(a, b, layers=not models)
     notes = _notes(a, b, common)
-    same = _same_origin(a, b, common)
+    same = _same_origin(a, b, common) and not models
     theirs = {figure.name: figure for figure in all_figures(b)}
     rows = []
     for figure in all_figures(a):
         other = theirs.get(figure.name)
+        if models and not figure.relative:
+            continue
         if other is not None and (_criterion(figure.name, a) is None or _criterion(figure.name, a) in common):
             rows.append(_row(figure, other, first, second, same=same))
     return Comparison(a.suite, b.suite, (a.inputs, b.inputs), tuple(rows), tuple(notes))
 
 
-def require_comparable(a: Results, b: Results) -> tuple[str, ...]:
-    """Return the criteria of both; refuse other settings, other definitions and other layers."""
+def require_comparable(a: Results, b: Results, *, layers: bool = True) -> tuple[str, ...]:
+    """Return the criteria of both; refuse other settings, other definitions and, if they matter, other ``layers``."""
     common = tuple(name for name in a.values if name in b.values)
     for name in a.values:
         rival = next((other for other in b.values if _class(other) == _class(name)), None)
@@ -106,10 +115,10 @@ def require_comparable(a: Results, b: Results) -> tuple[str, ...]:
             raise MismatchError(
                 f"{name}: {a.suite} was measured under definition {ours}, {b.suite} under {theirs}: measure again"
             )
-    layers = [{row.layer: row.neurons for row in side.layers} for side in (a, b)]
-    if layers[0] != layers[1]:
-        odd = next(iter(layers[0].items() ^ layers[1].items()))[0]
-        told = [f"{some[odd]} neurons" if odd in some else "none" for some in layers]
+    widths = [{row.layer: row.neurons for row in side.layers} for side in (a, b)]
+    if layers and widths[0] != widths[1]:
+        odd = next(iter(widths[0].items() ^ widths[1].items()))[0]
+        told = [f"{some[odd]} neurons" if odd in some else "none" for some in widths]
         raise MismatchError(f"layers differ: {odd!r} has {told[0]} in {a.suite}, {told[1]} in {b.suite}")
     return common
 
@@ -175,7 +184,7 @@ def _row(one: Figure, two: Figure, first: Side, second: Side, *, same: bool) -> 
     if errors[0] is None or errors[1] is None:
         return Row(one.name, a, b, None, EQUAL if a == b else NOT_JUDGED, why if a == b else NO_ERROR)
     error = math.hypot(errors[0], errors[1])
-    verdict = EQUAL if abs(a - b) <= _ERRORS * error else ABOVE if a > b else BELOW
+    verdict = EQUAL if abs(a - b) <= ERRORS_APART * error else ABOVE if a > b else BELOW
     return Row(one.name, a, b, error, verdict, why)
 
 

@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import datetime
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from neuralcov.core.errors import InputError
-from neuralcov.results.compare import NO_ERROR, NOT_JUDGED, Comparison, Row
+from neuralcov.results.compare import ERRORS_APART, NO_ERROR, NOT_JUDGED, Comparison, Row
 from neuralcov.results.figures import find_figure
+from neuralcov.results.places import CLASS, LAYER, Place, PlacedGate, figures_at
 from neuralcov.results.results import Results
 
 SCHEMA = 1
-_ERRORS = 2.0
 ALL = "*"
 
 
 @dataclass(frozen=True)
 class Waiver:
-    """Excuse a check until a date, or a class that no input has.
+    """Excuse a check until a date: that of a figure, those in a place, or that of a figure in a place.
 
     Args:
-        gate: the figure, or ``alarm:NAME``, whose check is waived; ``None`` where a class is.
+        gate: the figure, or ``alarm:NAME``, whose check is waived; ``None`` for all checks in a place.
         reason: why.
         owner: who answers for it.
         expires: the last day it holds.
-        never_seen: the class of training data that need not occur.
+        never_seen: a class of training data that need not occur, nor meet what is asked of it.
+        place: the layer, class or slice where checks are waived; without it, those of the whole suite are.
     """
 
     gate: str | None
@@ -35,11 +36,26 @@ class Waiver:
     owner: str
     expires: datetime.date
     never_seen: int | None = None
+    place: Place | None = None
+
+    @property
+    def where(self) -> Place | None:
+        """Where it holds; ``None`` for the whole suite."""
+        return Place(CLASS, str(self.never_seen)) if self.never_seen is not None else self.place
 
     @property
     def subject(self) -> str:
         """What is waived, in words."""
-        return f"class {self.never_seen}" if self.gate is None else self.gate
+        where = self.where
+        return " ".join([*([] if self.gate is None else [self.gate]), *([] if where is None else [f"[{where}]"])])
+
+    def excuses(self, figure: str, place: Place | None) -> bool:
+        """Return whether it is about a check of a figure in a place."""
+        where = self.where
+        if self.gate is None and where is None:
+            return False
+        there = place is None if where is None else place is not None and where.covers(place)
+        return there and self.gate in (None, figure)
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,7 @@ class Policy:
         drops: figure → the share by which it may fall below the baseline; ``*`` for every criterion.
         allowed: alarm → why it may stand.
         waivers: checks that need not be met for a while.
+        placed: what is asked of layers, classes and slices.
     """
 
     least: Mapping[str, float] = field(default_factory=dict)
@@ -59,6 +76,12 @@ class Policy:
     drops: Mapping[str, float] = field(default_factory=dict)
     allowed: Mapping[str, str] = field(default_factory=dict)
     waivers: tuple[Waiver, ...] = ()
+    placed: tuple[PlacedGate, ...] = ()
+
+    @property
+    def asks(self) -> bool:
+        """Whether anything is asked."""
+        return bool(self.least or self.most or self.drops or self.placed)
 
     def joined(self, other: Policy) -> Policy:
         """Return both together; where they disagree, the other decides."""
@@ -68,6 +91,7 @@ class Policy:
             {**self.drops, **other.drops},
             {**self.allowed, **other.allowed},
             (*self.waivers, *other.waivers),
+            (*self.placed, *other.placed),
         )
 
 
@@ -113,42 +137,95 @@ def judge_gate(result: Results, policy: Policy, today: datetime.date, comparison
         today: the day by which waivers have expired or not.
         comparison: the baseline, first, beside this measurement, where drops are to be judged.
     """
-    checks = _alarms(result, policy, today)
-    for name, limit in policy.least.items():
-        checks.append(_threshold(result, name, limit, least=True))
-    for name, limit in policy.most.items():
-        checks.append(_threshold(result, name, limit, least=False))
     notes: list[str] = []
+    judging = _Judging(policy.waivers, today)
+    for check, excused in _alarms(result, policy, judging):
+        judging.add(check if excused is None else replace(check, waived=excused))
+    for name, limit in policy.least.items():
+        judging.add(_threshold(name, find_figure(result, name).value, limit, least=True))
+    for name, limit in policy.most.items():
+        judging.add(_threshold(name, find_figure(result, name).value, limit, least=False))
+    for gate in policy.placed:
+        for place, check in _placed(result, gate, notes):
+            judging.add(check, gate.figure, place)
     if policy.drops:
         if comparison is None:
             raise InputError("a limit on drops needs a baseline: give --baseline FILE")
         notes += comparison.notes
-        checks += _drops(comparison, policy.drops, list(result.values), notes)
-    checks = [_waived(check, policy.waivers, today) for check in checks]
-    return Verdict(result.suite, (*checks, *_expired(policy.waivers, today)), tuple(notes))
+        for check in _drops(comparison, policy.drops, list(result.values), notes):
+            judging.add(check)
+    checks = (*judging.checks, *_expired(policy.waivers, today))
+    return Verdict(result.suite, checks, (*notes, *judging.idle()))
 
 
-def _alarms(result: Results, policy: Policy, today: datetime.date) -> list[Check]:
-    """Check that no alarm stands, but for those that are allowed."""
+class _Judging:
+    """Gather checks, each excused by the first waiver that holds and is about it."""
+
+    def __init__(self, waivers: Sequence[Waiver], today: datetime.date) -> None:
+        self.checks: list[Check] = []
+        self.holding = [waiver for waiver in waivers if waiver.expires >= today]
+        self.used: set[Waiver] = set()
+
+    def add(self, check: Check, figure: str | None = None, place: Place | None = None) -> None:
+        """Add a check, that of a figure in a place where it is not that of its name in the whole suite."""
+        waiver = next((some for some in self.holding if some.excuses(figure or check.name, place)), None)
+        if waiver is not None and not check.fine:
+            self.used.add(waiver)
+            said = f"waived by {waiver.owner} until {waiver.expires}: {waiver.reason}"
+            check = replace(check, waived=said)
+        self.checks.append(check)
+
+    def idle(self) -> list[str]:
+        """Tell of waivers that hold and excuse nothing: they are shown all the same."""
+        return [
+            f"the waiver of {waiver.subject} by {waiver.owner} until {waiver.expires} is not needed: {waiver.reason}"
+            for waiver in self.holding
+            if waiver not in self.used
+        ]
+
+
+def _alarms(result: Results, policy: Policy, judging: _Judging) -> Iterator[tuple[Check, str | None]]:
+    """Yield a check for every alarm that stands, and why it may, if it is allowed."""
     if result.sanity is None:
-        return []
-    checks = []
-    excused = {waiver.never_seen for waiver in policy.waivers if waiver.gate is None and waiver.expires >= today}
+        return
+    excusing = [waiver for waiver in judging.holding if waiver.gate is None and waiver.never_seen is not None]
     for alarm in result.sanity.alarms:
         reason = policy.allowed.get(alarm.name)
-        if reason is None and alarm.name == "classes" and set(result.sanity.never_seen) <= excused:
+        unseen = set(result.sanity.never_seen)
+        if reason is None and alarm.name == "classes" and unseen <= {waiver.never_seen for waiver in excusing}:
             reason = "the classes are waived"
-        checks.append(Check(f"alarm:{alarm.name}", False, alarm.sentence, reason))
-    return checks
+            judging.used.update(waiver for waiver in excusing if waiver.never_seen in unseen)
+        yield Check(f"alarm:{alarm.name}", False, alarm.sentence), reason
 
 
-def _threshold(result: Results, name: str, limit: float, *, least: bool) -> Check:
-    value = find_figure(result, name).value
-    sign = "≥" if least else "≤"
+def _threshold(name: str, value: float | None, limit: float, *, least: bool, place: Place | None = None) -> Check:
+    sign, of = "≥" if least else "≤", "" if place is None else f" of {place}"
+    label = name if place is None else f"{name} [{place}]"
     if value is None:
-        return Check(name, False, f"{name} is not known, asked for {sign} {limit:g}")
+        return Check(label, False, f"{name}{of} is not known, asked for {sign} {limit:g}")
     met = value >= limit if least else value <= limit
-    return Check(name, met and not math.isnan(value), f"{name} is {value:.4g}, asked for {sign} {limit:g}")
+    return Check(label, met and not math.isnan(value), f"{name}{of} is {value:.4g}, asked for {sign} {limit:g}")
+
+
+def _placed(result: Results, gate: PlacedGate, notes: list[str]) -> Iterator[tuple[Place, Check]]:
+    """Yield a check for every place that a gate names.
+
+    Layers that have no such figure, of several, are told of and not judged. A gate that judges nothing is not met.
+    """
+    judged = False
+    for place, value in figures_at(result, gate).items():
+        if value is None and place.kind == LAYER and place != gate.place:
+            notes.append(f"{gate.figure} of {place} is not known and not judged")
+            continue
+        judged = True
+        for limit, least in ((gate.least, True), (gate.most, False)):
+            if limit is not None:
+                yield place, _threshold(gate.figure, value, limit, least=least, place=place)
+    if not judged:
+        yield (
+            gate.place,
+            Check(f"{gate.figure} [{gate.place}]", False, f"{gate.figure} is not known of any {gate.place}"),
+        )
 
 
 def _drops(comparison: Comparison, limits: Mapping[str, float], criteria: list[str], notes: list[str]) -> list[Check]:
@@ -186,22 +263,12 @@ def _drop(row: Row, limit: float) -> Check:
     base, now = row.first, row.second
     fall = base - now
     share = fall / abs(base) if base else (math.inf if fall > 0 else 0.0)
-    told = row.error is not None and fall <= _ERRORS * row.error
+    told = row.error is not None and fall <= ERRORS_APART * row.error
     beside = ", within two errors" if told and fall > 0 else "" if row.error is not None else ", no error is known"
     at = f" {row.why}" if row.why.startswith("at ") else ""
     moved = f"fell by {100 * share:.1f} %" if fall > 0 else "did not fall"
     said = f"{row.name} {moved}{at} ({base:.4g} to {now:.4g}{beside}), allowed {100 * limit:g} %"
     return Check(row.name, share <= limit or told, said)
-
-
-def _waived(check: Check, waivers: Sequence[Waiver], today: datetime.date) -> Check:
-    if check.fine:
-        return check
-    for waiver in waivers:
-        if waiver.gate == check.name and waiver.expires >= today:
-            said = f"waived by {waiver.owner} until {waiver.expires}: {waiver.reason}"
-            return Check(check.name, check.met, check.sentence, said)
-    return check
 
 
 def _expired(waivers: Sequence[Waiver], today: datetime.date) -> list[Check]:

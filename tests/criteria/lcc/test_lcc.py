@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from itertools import combinations
+from statistics import fmean, median
 
 import pytest
 import torch
@@ -357,3 +358,22 @@ def test_what_is_not_finite_has_no_rarity():
     suite = batch(1, 3)
     suite.layers["fc"][1, 0] = torch.nan
     assert coverage.criteria[0].rarity(suite).isnan().tolist() == [False, True, False]
+
+
+@pytest.mark.filterwarnings("ignore::neuralcov.core.errors.CoverageWarning")
+@pytest.mark.parametrize("over", ["mean", "median"])
+def test_figures_of_layers_are_what_is_brought_together(over):
+    generator = torch.Generator().manual_seed(5)
+    layers = {name: torch.randn(400, 3, generator=generator) for name in ("a", "b", "c")}
+    cov = nc.Coverage.of_layers({"a": 3, "b": 3, "c": 3}, [nc.LCC(over=over)])
+    cov.calibrate(activations={name: rows[:300] for name, rows in layers.items()})
+    assert all(row.figures == {} for row in cov.by_layer())
+    cov.update(activations={name: rows[300:] for name, rows in layers.items()})
+    (name,) = cov.values()
+    together = {"mean": fmean, "median": median}[over]
+    for figure in ("relative", "off_map", "next"):
+        found = [row.figures[f"{name}.{figure}"] for row in cov.by_layer()]
+        assert together(found) == pytest.approx(cov.details()[name][figure], rel=1e-12)
+    # On top of other inputs what is relative to the size of one suite is not told of layers either.
+    on_top = cov.results(before=cov.values()).layers
+    assert set(on_top[0].figures) == {f"{name}.off_map", f"{name}.next"}

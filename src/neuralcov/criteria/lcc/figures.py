@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from neuralcov.core.abundance import Estimate, kinds_to_come, rarefied
+from neuralcov.core.abundance import Estimate, error_by_leaving_out, kinds_to_come, rarefied
 from neuralcov.core.counts import VALID
 from neuralcov.core.shapes import Float, Int
 from neuralcov.criteria.distinct import DistinctState
@@ -158,9 +158,7 @@ class SuiteKinds:
 
     def _spread(self, left_out: Float[Tensor, "folds layers"]) -> float:
         """Return the standard error that values without each fold give."""
-        values = torch.tensor([self.together(row) for row in left_out], dtype=torch.float64)
-        count = len(values)
-        return float(((values - values.mean()).square().sum() * (count - 1) / count).sqrt())
+        return error_by_leaving_out(torch.tensor([self.together(row) for row in left_out], dtype=torch.float64))
 
     def details(self) -> Mapping[str, float]:
         """Return all figures, brought together over the layers; those that have no value are left out."""
@@ -179,6 +177,10 @@ class SuiteKinds:
             "to_come_error": self.together(to_come_error),
         }
         return {name: figure for name, figure in figures.items() if figure == figure}
+
+    def by_layer(self) -> Mapping[str, PerLayer]:
+        """Return the figures that a single layer has; NaN for layers that do not count."""
+        return {"relative": self.relative, "off_map": self.off_map, "next": self.next}
 
     def _worst(self) -> dict[str, float]:
         """Return the share off the map in the layer where it is farthest above what is expected, and that."""

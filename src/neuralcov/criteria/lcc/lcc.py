@@ -128,6 +128,16 @@ class LCC(DistinctCriterion):
         return self.kinds(batch)[..., 0].sum(1)
 
     @override
+    def groupings(self, batch: Activations) -> Mapping[str, Int[Tensor, "batch"]]:
+        """Return ``kind``, that of the last layer which counts, and ``alike``, that of all layers together."""
+        training: TrainingKinds = self.require_learnt()
+        if not len(training.layers):
+            return {}
+        # The first word of an absent kind is that of no word.
+        last = self.kinds(batch)[..., 0].index_select(1, training.layers[-1:])[:, 0]
+        return {"kind": last, "alike": self.likeness(batch)}
+
+    @override
     def weights_of(self, batch: Activations) -> Float[Tensor, "batch layers"]:
         marks = self.marks(batch)
         known = marks.clamp(min=1).double().pow(-0.5)
@@ -166,6 +176,10 @@ class LCC(DistinctCriterion):
         errors: ``error`` is that of the value.
         """
         return self._suite(state).details() if int(state.counts[VALID]) else {}
+
+    @override
+    def details_by_layer(self, state: DistinctState) -> Mapping[str, Float[Tensor, "layers"]]:
+        return self._suite(state).by_layer() if int(state.counts[VALID]) else {}
 
     @override
     def rarefied(self, state: DistinctState, inputs: int) -> Estimate | None:

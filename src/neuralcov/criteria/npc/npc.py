@@ -83,6 +83,7 @@ class NPC(BitmapCriterion):
     upper: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.number(self, "alpha", above=0, at_most=1)
         checks.number(self, "beta", above=0, at_most=1)
         checks.whole_number(self, "clusters", at_least=1)
