@@ -12,6 +12,7 @@ from neuralcov import __version__
 from neuralcov.cli.combine import combine
 from neuralcov.cli.console import output, show_warning
 from neuralcov.cli.demo import demo
+from neuralcov.cli.doctor import doctor
 from neuralcov.cli.exits import end
 from neuralcov.cli.fuzz import fuzz
 from neuralcov.cli.gate import compare, gate
@@ -24,7 +25,7 @@ app = typer.Typer(
     name="neuralcov",
     help="Test coverage for neural networks.",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
 
@@ -44,7 +45,7 @@ def _common(
     """Test coverage for neural networks."""
 
 
-for command in (demo, layers, measure, show, compare, gate, combine, rank, select, minimise):
+for command in (demo, layers, measure, show, compare, gate, combine, rank, select, minimise, doctor):
     app.command()(command)
 app.add_typer(fuzz, name="fuzz")
 for entry in entry_points(group="neuralcov.commands"):
