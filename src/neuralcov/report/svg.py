@@ -119,9 +119,7 @@ def growth_chart(name: str, curve: GrowthCurve, reference: Reference | None = No
     return _frame(476, 246, "".join(parts), kind="chart", label=label)
 
 
-def _axes(
-    most: float, high: float, low: float, across: Callable[[float], float], up: Callable[[float], float]
-) -> str:
+def _axes(most: float, high: float, low: float, across: Callable[[float], float], up: Callable[[float], float]) -> str:
     right = _short(across(most))
     parts = []
     for tick in ticks(high):
@@ -197,7 +195,13 @@ def scatter(points: SuiteMap) -> str:
         f'<path class="pt suite" d="{_dots(_finite(right_ones), across, up)}"/>'
         + (f'<path class="tri" d="{triangles}"/>' if triangles else "")
         + _class_names(points, across, up)
-        + _text(_MAP[0] - 10, _MAP[1] - 4, f"first direction, {show_share(points.explained[0])} of the variance →", "t", "end")
+        + _text(
+            _MAP[0] - 10,
+            _MAP[1] - 4,
+            f"first direction, {show_share(points.explained[0])} of the variance →",
+            "t",
+            "end",
+        )
     )
     label = (
         f"{len(points.training):,} training inputs and {len(points.suite):,} of the suite "
@@ -243,3 +247,19 @@ def kept_chart(fewer: FewerInputs) -> str:
     parts.append(_line([(across(x), up(y)) for x, y in own], "s"))
     label = f"share of {fewer.criterion} that the chosen inputs keep, by how many they are"
     return _frame(476, 246, "".join(parts), kind="chart", label=label)
+
+
+def _mark(body: str) -> str:
+    return f'<svg viewBox="0 0 26 12" aria-hidden="true">{body}</svg>'
+
+
+# What marks of charts mean, drawn beside the words.
+KEY = {
+    "suite": _mark('<polyline class="s" points="0,6 26,6"/>'),
+    "forecast": _mark('<polyline class="x" points="0,6 26,6"/>'),
+    "reference": _mark('<polyline class="r" points="0,6 26,6"/>'),
+    "mistakes": _mark('<polyline class="m" points="0,6 26,6"/>'),
+    "training point": _mark('<path class="pt ref" d="M6 6h0m7 0h0m7 0h0"/>'),
+    "suite point": _mark('<path class="pt suite" d="M6 6h0m7 0h0m7 0h0"/>'),
+    "mistake point": _mark('<path class="tri" d="M13 1l5 9h-10z"/>'),
+}
