@@ -1,0 +1,233 @@
+"""What a report is made from, and what it says in words: headline, next steps, checks, one card per criterion."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from neuralcov.report.text import as_ranges, figures_in_words, show_share, show_value, value_with_error
+from neuralcov.results.compare import Comparison
+from neuralcov.results.figures import find_figure
+from neuralcov.results.gate import Verdict
+from neuralcov.results.results import Results
+from neuralcov.results.sanity import Sanity
+from neuralcov.results.sections import GrowthCurve, Reference
+
+# States of a headline or a check: each has a sign of its own beside its colour.
+FINE, REMARK, BAD = "ok", "warn", "bad"
+_STEPS = 3
+_ERRORS = 2.0
+# Below this share more inputs of the same sort are hardly worth their cost.
+_LITTLE = 0.05
+
+
+@dataclass(frozen=True)
+class ReportContent:
+    """Hold all that a report renders.
+
+    Args:
+        result: what was measured.
+        verdict: what a gate said, where one was asked.
+        comparison: a baseline, first, beside this measurement, where one was given.
+        about: by criterion, what it measures in a few words.
+    """
+
+    result: Results
+    verdict: Verdict | None = None
+    comparison: Comparison | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The suite and the model, as far as they have names."""
+        names = [name for name in (self.result.suite, self.result.model) if name]
+        return " on ".join(names) or "a suite"
+
+
+@dataclass(frozen=True)
+class Said:
+    """Hold one statement: its state, its head, the rest, and the section it leads to."""
+
+    state: str
+    head: str
+    rest: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Card:
+    """Hold what stands on the card of one criterion."""
+
+    name: str
+    about: str
+    value: str
+    beside: tuple[str, ...]
+    against: Said | None
+    second_half: str | None
+    curve: GrowthCurve | None
+    reference: Reference | None
+
+
+def headline(content: ReportContent) -> Said:
+    """Say in one sentence whether the suite is fine, alarms before gates before remarks."""
+    result, verdict = content.result, content.verdict
+    alarms = () if result.sanity is None else result.sanity.alarms
+    remarks = len(warnings(result)) + sum(check.state == REMARK for check in sanity_checks(result.sanity))
+    named = f"{remarks} remark{'s' if remarks != 1 else ''}" if remarks else "no remarks"
+    if verdict is not None and not verdict.met:
+        failed = sum(not check.fine for check in verdict.checks)
+        rest = f"{failed} of {len(verdict.checks)} checks failed."
+        return Said(BAD, "This suite does not meet its gate.", f"{rest} {_alarmed(len(alarms))}".strip())
+    if alarms and verdict is None:
+        return Said(BAD, "Do not believe these figures yet.", _alarmed(len(alarms)), "sanity")
+    if verdict is not None:
+        waived = sum(check.fine and not check.met for check in verdict.checks)
+        rest = f"{len(verdict.checks) - waived} of {len(verdict.checks)} checks are met"
+        rest += f", {waived} waived." if waived else "."
+        state = REMARK if waived or alarms else FINE
+        return Said(state, f"This suite meets its gate, with {named}.", f"{rest} {_alarmed(len(alarms))}".strip())
+    state = REMARK if remarks else FINE
+    return Said(state, f"No alarm stands, with {named}.", "No gate was set: the figures below are for you to judge.")
+
+
+def _alarmed(alarms: int) -> str:
+    if not alarms:
+        return ""
+    return "1 alarm stands: see below before any value." if alarms == 1 else f"{alarms} alarms stand: see them first."
+
+
+def next_steps(content: ReportContent) -> list[Said]:
+    """Return at most three things to do, the most urgent first."""
+    result = content.result
+    steps = []
+    if result.sanity is not None:
+        steps += [Said(BAD, f"Look into the alarm “{a.name}”", a.sentence, "sanity") for a in result.sanity.alarms]
+        if result.sanity.never_seen:
+            told = f"No input has class {as_ranges(result.sanity.never_seen, 8)}, which training data have."
+            steps.append(Said(REMARK, "Collect the classes that are missing", told, "sanity"))
+    if content.verdict is not None:
+        failed = [check for check in content.verdict.checks if not check.fine and not check.name.startswith("alarm:")]
+        steps += [Said(BAD, f"Mend {check.name}", f"{check.sentence}.", "verdict") for check in failed]
+    if result.galleries:
+        first = result.galleries[0]
+        told = f"{len(first.items)} are shown, with what the model said."
+        steps.append(Said(FINE, f"Look at the inputs under “{first.title}”", told, "inputs"))
+    steps += _growth_step(result)
+    dead = [(len(row.dead), row.layer, row.neurons) for row in result.neurons if row.dead]
+    if dead:
+        count, layer, neurons = max(dead)
+        told = f"{count} of its {neurons:,} neurons were never above 0 for any of these inputs."
+        steps.append(Said(REMARK, f"Look at layer {layer}", told, "layers"))
+    return steps[:_STEPS]
+
+
+def _growth_step(result: Results) -> list[Said]:
+    """Say whether more of the same would help, by the criterion that it would help most."""
+    gains = [
+        (curve.forecast[0][1] / curve.values[-1] - 1, name, curve.forecast[0][0])
+        for name, curve in result.growth.items()
+        if curve.forecast and curve.values and curve.values[-1] > 0 and math.isfinite(curve.forecast[0][1])
+    ]
+    if not gains:
+        return []
+    gain, name, size = max(gains)
+    told = f"At {size:,} inputs {name} would be about {show_share(max(0.0, gain))} higher; the others gain no more."
+    head = "Add other inputs, not more of these" if gain < _LITTLE else "Add more inputs of this kind"
+    return [Said(REMARK, head, told, "growth")]
+
+
+def sanity_checks(sanity: Sanity | None) -> list[Said]:
+    """Say of everything that comes before the values whether it is fine; alarms first."""
+    if sanity is None:
+        return []
+    alarmed = {alarm.name for alarm in sanity.alarms}
+    said = [Said(BAD, f"Alarm “{alarm.name}”", alarm.sentence) for alarm in sanity.alarms]
+    few = "Few: all figures scatter widely." if sanity.few else ""
+    said.append(Said(REMARK if few else FINE, f"{sanity.inputs:,} inputs", few))
+    if sanity.accuracy is not None:
+        known = sanity.accuracy_in_training
+        beside = "" if known is None else f"; {show_share(known)} on training data"
+        of = f"Of {sanity.judged:,} inputs with a label{beside}."
+        state = BAD if "accuracy" in alarmed else FINE
+        said.append(Said(state, f"{show_share(sanity.accuracy)} of the answers are right", of))
+    if sanity.classes is not None:
+        said.append(_classes(sanity, alarmed))
+    if sanity.unlike is not None:
+        known = sanity.unlike_expected
+        beside = "" if known is None else f"{show_share(known)} is expected of fresh training inputs."
+        state = BAD if "unlike" in alarmed else FINE
+        said.append(Said(state, f"{show_share(sanity.unlike)} of the inputs are unlike training data", beside))
+    if sanity.duplicates is not None:
+        near = sanity.near_duplicates
+        beside = "" if near is None else f"{near:,} more behave, in every layer, as another does."
+        state = BAD if "duplicates" in alarmed else REMARK if sanity.duplicates or near else FINE
+        head = f"{sanity.duplicates:,} duplicates" if sanity.duplicates != 1 else "1 duplicate"
+        said.append(Said(state, head if sanity.duplicates else "No duplicates", beside))
+    return said
+
+
+def _classes(sanity: Sanity, alarmed: set[str]) -> Said:
+    known, by = sanity.classes_in_training, "By decision of the model." if sanity.by == "decision" else ""
+    if known is None:
+        return Said(FINE, f"{sanity.classes:,} classes are seen", by)
+    if not sanity.never_seen:
+        return Said(FINE, f"All {known:,} classes are seen", by)
+    told = f"Never seen: {as_ranges(sanity.never_seen, 8)}. {by}".strip()
+    head = f"{known - len(sanity.never_seen):,} of {known:,} classes are seen"
+    return Said(BAD if "classes" in alarmed else REMARK, head, told)
+
+
+def warnings(result: Results) -> list[str]:
+    """Return what the measurement has to say beside its figures: findings, notes, parameters in no measured layer."""
+    unseen = [f"{result.unmeasured}."] if result.unmeasured is not None and result.unmeasured.noteworthy else []
+    return [*result.findings, *result.notes, *unseen]
+
+
+def cards(content: ReportContent) -> list[Card]:
+    """Return a card for every criterion."""
+    result = content.result
+    increase = result.increase
+    made = []
+    for name, value in result.values.items():
+        figures = result.details.get(name, {})
+        beside = [part for part in figures_in_words(figures).split(", ") if part]
+        if increase is not None:
+            beside.insert(0, f"{show_value(increase[name])} of it added by this suite")
+        curve, reference = result.growth.get(name), result.references.get(name)
+        half = None if curve is None else curve.second_half
+        made.append(
+            Card(
+                name,
+                content.about.get(name, ""),
+                value_with_error(value, figures),
+                tuple(beside),
+                None if reference is None else _against(result, name, reference),
+                None if half is None else _added(half),
+                curve if curve is not None and len(curve.sizes) > 1 else None,
+                reference,
+            )
+        )
+    return made
+
+
+def _added(half: float) -> str:
+    """Format what the second half of a suite added, as a share; it may have lowered the value."""
+    return show_share(half) if half >= 0 else f"−{show_share(-half)}"
+
+
+def _against(result: Results, name: str, reference: Reference) -> Said:
+    """Say what a value is beside that of held-out training inputs; nobody wins within two standard errors."""
+    value, error = result.values[name], find_figure(result, name).error
+    told = f"{show_value(reference.value)} for {reference.inputs:,} held-out training inputs"
+    if reference.inputs < result.inputs:
+        return Said(FINE, "", f"{told}, fewer than these: not judged")
+    if error is None or not math.isfinite(error):
+        return Said(FINE, "", f"{told}; no error is known: not judged")
+    # The reference scatters as the suite does: both have as many inputs.
+    reach = _ERRORS * error * math.sqrt(2)
+    difference = value - reference.value
+    if abs(difference) <= reach:
+        return Said(FINE, "= as varied as training data", told)
+    words = "> more than training data shows" if difference > 0 else "< less than training data shows"
+    return Said(REMARK, words, f"{told}, ± {show_value(reach)}")

@@ -1,0 +1,176 @@
+"""The report as one HTML page, and a coverage in a notebook."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from neuralcov.report import content as words
+from neuralcov.report import svg, tables
+from neuralcov.report.content import ReportContent
+from neuralcov.report.page import picture_source, render_page, render_part
+from neuralcov.report.text import show_share, show_value
+from neuralcov.results.results import Results
+from neuralcov.results.sections import FewerInputs, Gallery, GalleryItem, GrowthCurve
+
+_PICTURES = 64
+_TEXT = 400
+_ITEMS = 24
+_CARDS_IN_NOTEBOOK = 40
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Hold a chart with its title and what it says."""
+
+    title: str
+    drawn: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Shot:
+    """Hold one input to look at: the source of its picture or its text, and the lines below."""
+
+    picture: str | None
+    text: str
+    name: str
+    why: str
+    said: str
+    wrong: bool
+
+
+@dataclass(frozen=True)
+class Shots:
+    """Hold the inputs that are shown for one reason."""
+
+    title: str
+    explanation: str
+    items: tuple[Shot, ...]
+    pictures: bool
+    more: int
+
+
+def render_html(content: ReportContent) -> str:
+    """Return the report as one page that needs nothing else."""
+    result = content.result
+    checks = words.sanity_checks(result.sanity)
+    return render_page(
+        "report.html",
+        title=f"neuralcov: {content.title}",
+        content=content,
+        result=result,
+        headline=words.headline(content),
+        steps=words.next_steps(content),
+        checks=checks,
+        warnings=words.warnings(result),
+        cards=[
+            (card, svg.sparkline(card.curve, card.reference) if card.curve else "") for card in words.cards(content)
+        ],
+        growth=list(_growth(result)),
+        layers=tables.layer_table(result),
+        slices=tables.slice_page_tables(result),
+        map=svg.scatter(result.map) if result.map is not None else "",
+        galleries=list(_galleries(result.galleries)),
+        fewer=None if result.fewer is None else _fewer(result.fewer),
+        comparison=None if content.comparison is None else tables.comparison_page_table(content.comparison),
+        evidence=tables.evidence_rows(result),
+        absent=absent_sections(content),
+        share=show_share,
+        marks=svg.KEY,
+    )
+
+
+def render_summary(content: ReportContent) -> str:
+    """Return what a notebook shows: alarms, then values, without script and style sheet."""
+    cards = words.cards(content)
+    return render_part(
+        "summary.html",
+        result=content.result,
+        cards=cards[:_CARDS_IN_NOTEBOOK],
+        more=len(cards) - len(cards[:_CARDS_IN_NOTEBOOK]),
+    )
+
+
+def absent_sections(content: ReportContent) -> list[str]:
+    """Say, of every section that is not there, how to get it."""
+    result = content.result
+    said = []
+    if content.verdict is None:
+        said.append("Gates: give --min, --max or --policy, as to neuralcov gate.")
+    if result.sanity is None:
+        said.append("Sanity: it is not told for a suite on top of another one; measure without --init.")
+    if not result.growth:
+        said.append("Growth: it is noted by assess, and not known for states that were merged or updated by hand.")
+    if not result.references:
+        said.append("References: hold some training inputs out of calibration, and measure again.")
+    if not result.slices:
+        said.append("Classes and slices: measure with --slices class, or assess(..., slices=['class']).")
+    if result.map is None:
+        said.append("Map: it needs training data and the inputs themselves; this measurement kept none.")
+    if not result.galleries:
+        said.append(
+            "Inputs: this measurement kept no inputs to look at; neuralcov rank lists them by surprise and gain."
+        )
+    if result.fewer is None:
+        said.append("How few would do: ask neuralcov minimise.")
+    if content.comparison is None:
+        said.append("Comparison: give --baseline FILE.")
+    return said
+
+
+def _growth(result: Results) -> Iterator[Chart]:
+    for name, curve in result.growth.items():
+        if len(curve.sizes) > 1 and math.isfinite(curve.values[-1]):
+            yield Chart(name, svg.growth_chart(name, curve, result.references.get(name)), _growth_words(curve))
+
+
+def _growth_words(curve: GrowthCurve) -> str:
+    """Say what more of the same would add, and what the curve's order means."""
+    if curve.order == "as measured":
+        order = "The curve follows the suite’s order."
+    else:
+        order = "Each point is the mean over all orders."
+    ahead = [(size, value, error) for size, value, error in curve.forecast if math.isfinite(value)]
+    if not ahead or not curve.values[-1] > 0:
+        return f"Nothing is foretold. {order}"
+    size, value, error = ahead[0]
+    gain = value / curve.values[-1] - 1
+    told = f"about {show_share(gain)}" if gain >= 0.005 else "next to nothing"
+    beside = f" ({show_value(value)} ± {show_value(error)})" if error is not None else f" ({show_value(value)})"
+    return f"{size - curve.sizes[-1]:,} more inputs of this kind would add {told}{beside}. {order}"
+
+
+def _galleries(galleries: tuple[Gallery, ...]) -> Iterator[Shots]:
+    left = _PICTURES
+    for gallery in galleries:
+        items = []
+        for item in gallery.items[:_ITEMS]:
+            source = picture_source(item.picture) if item.picture is not None and left else None
+            left -= source is not None
+            items.append(_shot(item, source))
+        pictures = any(item.picture is not None for item in items)
+        yield Shots(gallery.title, gallery.explanation, tuple(items), pictures, len(gallery.items) - len(items))
+
+
+def _shot(item: GalleryItem, source: str | None) -> Shot:
+    text = item.text or ""
+    wrong = item.label is not None and item.prediction is not None and item.label != item.prediction
+    said = "" if item.prediction is None else f"said {item.prediction}"
+    if item.label is not None:
+        said = f"{said}, is {item.label}" if said else f"is {item.label}"
+    return Shot(source, text[:_TEXT] + ("…" if len(text) > _TEXT else ""), item.id, item.why, said, wrong)
+
+
+def _fewer(fewer: FewerInputs) -> tuple[str, tables.PageTable]:
+    heads = [("Inputs", True), (f"{fewer.criterion} kept", True)]
+    heads += [("Mistakes kept", True)] if fewer.mistakes is not None else []
+    rows = []
+    for place, size in enumerate(fewer.sizes):
+        cells = [tables.Cell(show_share(fewer.shares[place]), str(fewer.shares[place]))]
+        if fewer.mistakes is not None:
+            cells.append(tables.Cell(show_share(fewer.mistakes[place]), str(fewer.mistakes[place])))
+        rows.append(tables.TableRow(f"{size:,}", tuple(cells)))
+    table = tables.PageTable("t-fewer", "How few inputs would do", tuple(heads), tuple(rows))
+    return svg.kept_chart(fewer), table
