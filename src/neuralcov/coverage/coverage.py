@@ -18,7 +18,7 @@ from neuralcov.coverage import assessing, calibrating, saving
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.data import CoverageData
-from neuralcov.coverage.judging import JudgingCoverage
+from neuralcov.coverage.foreign import ForeignCoverage
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.running import Run, run_all
 from neuralcov.coverage.seen import KeyRule, SeenInputs
@@ -28,7 +28,7 @@ from neuralcov.tap.inputs import Lengths, Unpack
 from neuralcov.tap.rows import Rows
 
 
-class Coverage(JudgingCoverage):
+class Coverage(ForeignCoverage):
     """Measure the test coverage of a model.
 
     Args:
