@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from neuralcov.core.arguments import require, usable_device
 from neuralcov.core.errors import InputError, NeuralcovError
 from neuralcov.sources.names import imported, offered, split_call
+from neuralcov.tap.foreign import is_onnx
 from neuralcov.tap.inputs import call
 from neuralcov.tap.onnx import OnnxModel
 
@@ -45,15 +46,6 @@ def load_model(text: str, weights: Path | None = None, device: str = "cpu") -> n
     if weights is not None:
         load_weights(model, weights)
     return model.to(usable_device(device)).eval()
-
-
-def is_onnx(text: str) -> bool:
-    """Return whether a text names a file of ONNX.
-
-    >>> is_onnx("models/net.onnx"), is_onnx("timm:resnet18")
-    (True, False)
-    """
-    return Path(text).suffix.lower() == ".onnx"
 
 
 def weights_of(text: str, model: nn.Module, weights: Path | None) -> tuple[str, str | None]:

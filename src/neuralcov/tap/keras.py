@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class KerasModel(nn.Module):
         with ExitStack() as stack:
             for layer, module in self._readings:
                 if module.wanted:
-                    stack.enter_context(_noted(layer, lambda out, module=module: module(_tensor(out, keras, device))))
+                    stack.enter_context(_noted(layer, partial(_hand_on, module, keras, device)))
             if named:
                 output = model({name: to_backend(_plain(part, keras)) for name, part in named.items()}, training=False)
             else:
@@ -74,6 +75,10 @@ class KerasModel(nn.Module):
         if isinstance(output, (list, tuple)):
             return tuple(_tensor(part, keras, device) for part in output)
         return _tensor(output, keras, device)
+
+
+def _hand_on(module: ReadOut, keras: Any, device: torch.device, output: Any) -> None:
+    module(_tensor(output, keras, device))
 
 
 @contextmanager

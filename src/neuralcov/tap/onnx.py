@@ -7,6 +7,8 @@ functions of torch in between (relevance, CUDA graphs) does not.
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from neuralcov.core.arguments import require
-from neuralcov.core.errors import InputError, LayerError
+from neuralcov.core.errors import CoverageWarning, InputError, LayerError
 from neuralcov.tap.onnx_graph import OnnxGraph, OnnxLayer
 from neuralcov.tap.readout import ReadOut, kind_of_layer, place
 
@@ -58,11 +60,20 @@ class OnnxModel(nn.Module):
         runtime = require("onnxruntime", _WHAT, extra="onnx")
         proto, name = _read(model)
         _without_maps(proto.graph)
-        layers = OnnxGraph(proto.graph).layers()
+        graph = OnnxGraph(proto.graph)
+        layers = graph.layers()
         if not layers:
             raise LayerError(
                 f"{name}: no Conv, Gemm or MatMul with weights is in this graph: expected a network, in floats or "
                 "with QuantizeLinear and DequantizeLinear (QDQ) around its layers"
+            )
+        if graph.unread():
+            kinds = ", ".join(f"{count} {kind}" for kind, count in graph.unread().items())
+            warnings.warn(
+                f"{name}: not measured: {kinds}; only Conv, ConvTranspose, Gemm and MatMul with weights are, before "
+                "a runtime has fused them or turned them to integers",
+                CoverageWarning,
+                stacklevel=2,
             )
         self._own = len(proto.graph.output)
         self._readings = [(layer.output, self._add(layer)) for layer in layers]
@@ -103,6 +114,12 @@ class OnnxModel(nn.Module):
             # The last rows are filled up with the last one, and cut off again.
             take = np.minimum(np.arange(start, start + size), rows - 1)
             parts.append(self._once(names, {name: array[take] for name, array in arrays.items()}))
+        for name, part in zip(names, parts[0], strict=True):
+            if np.ndim(part) == 0 or len(part) != size:
+                raise InputError(
+                    f"{rows} inputs for a graph with a batch of {size}, whose {name!r} of shape {np.shape(part)} "
+                    "cannot be put together: export it with a dynamic batch axis, or leave that layer out (layers=)"
+                )
         return [np.concatenate(some)[:rows] for some in zip(*parts, strict=True)]
 
     def _once(self, names: list[str], arrays: dict[str, Any]) -> list[Any]:
@@ -150,8 +167,8 @@ class OnnxModel(nn.Module):
 def _read(model: Any) -> tuple[Any, str]:
     """Return a copy of a model to add outputs to, and what to call it in messages."""
     onnx = require("onnx", _WHAT, extra="onnx")
-    name = str(model) if isinstance(model, (str, Path)) else "the ONNX model"
-    if isinstance(model, (str, Path)) and not Path(model).is_file():
+    name = os.fspath(model) if isinstance(model, (str, os.PathLike)) else "the ONNX model"
+    if isinstance(model, (str, os.PathLike)) and not Path(model).is_file():
         raise InputError(f"{name}: there is no such model file")
     if isinstance(model, onnx.ModelProto):
         proto = onnx.ModelProto()

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 _WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
-_SUFFIXES = (".weight", ".parametrizations.weight.original", "_weight")
+_SUFFIXES = (".parametrizations.weight.original", ".weight", "_weight", ".bias", "_bias")
+# Nodes with weights whose output is no layer's: whole loops, several layers in one, or integers.
+_UNREAD = (
+    ("LSTM", "GRU", "RNN"),
+    ("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "QGemm", "MatMulNBits", "QAttention"),
+    ("FusedConv", "FusedMatMul", "FusedGemm", "Attention", "MultiHeadAttention"),
+    ("If", "Loop", "Scan"),
+)
 
 
 @dataclass(frozen=True)
@@ -18,7 +26,8 @@ class OnnxLayer:
     Args:
         name: as :class:`~neuralcov.tap.onnx.OnnxModel` calls it.
         kind: the node's operation.
-        output: the tensor to read: behind the bias, and behind the quantisation of the output, if there is one.
+        output: the tensor to read: behind the bias, and before the output is quantised, since rounding to unsigned
+            integers may hold a ReLU, which no torch layer's output does.
         width: how many neurons it has.
         constants: the initialisers that belong to it.
     """
@@ -59,6 +68,11 @@ class OnnxGraph:
         """Return the layers in execution order, which is the order of the nodes."""
         return list(self._layers())
 
+    def unread(self) -> dict[str, int]:
+        """Return how many nodes of which operation hold weights, or may, and are no layers."""
+        kinds = {kind for group in _UNREAD for kind in group}
+        return dict(Counter(node.op_type for node in self._nodes if node.op_type in kinds))
+
     def _layers(self) -> Iterator[OnnxLayer]:
         for node in self._nodes:
             if node.op_type not in _WEIGHTED or node.domain not in ("", "ai.onnx"):
@@ -69,12 +83,12 @@ class OnnxGraph:
             shape = self._shape(weight)
             if shape is None or len(shape) < 2:
                 continue
-            last = self._behind_quantisation(self._behind_bias(node))
+            last = self._behind_bias(node)
             constants = [*self._sources(weight), *(name for extra in node.input[2:] for name in self._sources(extra))]
-            if last is not node and last.op_type == "Add":
+            if last is not node:
                 constants += [name for extra in last.input for name in self._sources(extra)]
             yield OnnxLayer(
-                self._name(node, weight),
+                self._name(node, weight, last),
                 node.op_type,
                 last.output[0],
                 _width(node, shape),
@@ -98,15 +112,16 @@ class OnnxGraph:
 
     def _behind_bias(self, node: Any) -> Any:
         """Return the addition of a bias right behind a product, which exporters write as a node of its own."""
-        reader = self._only_reader(node)
+        before = self._behind_quantisation(node)
+        reader = self._only_reader(before)
         if node.op_type != "MatMul" or reader is None or reader.op_type != "Add":
             return node
-        other = next((name for name in reader.input if name != node.output[0]), None)
+        other = next((name for name in reader.input if name != before.output[0]), None)
         shape = self._shape(other) if other in self._constant and other is not None else None
         return reader if shape is not None and math.prod(shape) == (shape[-1] if shape else 1) else node
 
     def _behind_quantisation(self, node: Any) -> Any:
-        """Return the last node of a pair that rounds this output, so that what is read is what others are given."""
+        """Return the last node of a pair that rounds this output, or the node itself."""
         first = self._only_reader(node)
         second = None if first is None or first.op_type != "QuantizeLinear" else self._only_reader(first)
         return node if second is None or second.op_type != "DequantizeLinear" else second
@@ -123,18 +138,20 @@ class OnnxGraph:
             return []
         return [source for part in self._makers[name].input for source in self._sources(part)]
 
-    def _name(self, node: Any, weight: str) -> str:
-        """Name a layer as its exporter did: by its weight, else by its node, else by its output."""
-        source = next(iter(self._sources(weight)), "").removesuffix("_quantized")
-        for suffix in _SUFFIXES:
-            if source.endswith(suffix) and source != suffix:
-                return source.removesuffix(suffix)
+    def _name(self, node: Any, weight: str, last: Any) -> str:
+        """Name a layer as its exporter did: by its weight or its bias, else by its node, else by its output."""
+        biases = [*node.input[2:], *(last.input if last is not node else [])]
+        for source in (part for name in [weight, *biases] for part in self._sources(name)):
+            plain = source.removesuffix("_quantized")
+            for suffix in _SUFFIXES:
+                if plain.endswith(suffix) and plain != suffix:
+                    return plain.removesuffix(suffix)
         text = str(node.name or node.output[0]).strip("/").replace("/", ".")
         return text.removesuffix(f".{node.op_type}") or text
 
 
 def _width(node: Any, shape: tuple[int, ...]) -> int:
-    attributes = {item.name: item.i for item in node.attribute}
+    attributes: dict[str, int] = {item.name: item.i for item in node.attribute}
     if node.op_type == "Conv":
         return shape[0]
     if node.op_type == "ConvTranspose":
