@@ -22,6 +22,7 @@ def file(digits_net, tmp_path_factory):
     return path
 
 
+@pytest.mark.filterwarnings("ignore::neuralcov.core.errors.CoverageWarning")
 def test_measure_agrees_with_the_torch_model(run, file, digits_net, tmp_path):
     import neuralcov as nc
 
