@@ -9,7 +9,9 @@ import typer
 
 Model = Annotated[
     str,
-    typer.Argument(help="package.module:factory, zoo:NAME, torchvision:NAME, timm:NAME or hf:PATH; NAME(arg=value)."),
+    typer.Argument(
+        help="package.module:factory, zoo:NAME, torchvision:NAME, timm:NAME, hf:PATH or FILE.onnx; NAME(arg=value)."
+    ),
 ]
 Weights = Annotated[Path | None, typer.Option(help="Weights: safetensors, or a PyTorch file of plain tensors.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")]

@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import torch
-from torch import nn
 from typing_extensions import override
 
 from neuralcov.core.activations import Activations, statistics_device
@@ -25,6 +24,7 @@ from neuralcov.coverage.running import Run, run_all
 from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.store import AnyPath
 from neuralcov.tap import Batch, LayerChoice, Tap
+from neuralcov.tap.foreign import as_module
 from neuralcov.tap.inputs import Lengths, Unpack
 from neuralcov.tap.rows import Rows
 
@@ -33,7 +33,8 @@ class Coverage(JudgingCoverage, ReportingCoverage):
     """Measure the test coverage of a model.
 
     Args:
-        model: any module; it is run in eval mode without gradients and left as it was.
+        model: any module; it is run in eval mode without gradients and left as it was. Or a Keras model, or a file
+            that ends in ``.onnx``.
         criteria: what to measure, for example ``[nc.NLC(), nc.NC(0.75)]``.
         layers: which modules count; see :func:`neuralcov.tap.layers.choose_layers`.
         predict: from the model's output to one class per input, where the usual reading does not fit.
@@ -68,7 +69,7 @@ class Coverage(JudgingCoverage, ReportingCoverage):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         criteria: Sequence[AnyCriterion],
         *,
         layers: LayerChoice = None,
@@ -278,7 +279,7 @@ class Coverage(JudgingCoverage, ReportingCoverage):
     def load(
         cls,
         path: AnyPath | bytes,
-        model: nn.Module | None = None,
+        model: Any = None,
         *,
         calibration: AnyPath | None = None,
         criteria: Sequence[AnyCriterion] | None = None,
@@ -303,7 +304,7 @@ class Coverage(JudgingCoverage, ReportingCoverage):
         """
         if model is None and options:
             raise InputError(f"{next(iter(options))}= needs a model: pass one to load, or leave it out")
-        name = "the bytes" if isinstance(path, bytes) else str(path)
+        name, model = "the bytes" if isinstance(path, bytes) else str(path), as_module(model)
         parameter = None if model is None else next(model.parameters(), None)
         where = usable_device(device or "cpu") if parameter is None else parameter.device
         rule = KeyRule.of(keys, salt)
@@ -319,6 +320,6 @@ class Coverage(JudgingCoverage, ReportingCoverage):
         return coverage
 
     @classmethod
-    def from_bytes(cls, data: bytes, model: nn.Module | None = None, **options: Any) -> Self:
+    def from_bytes(cls, data: bytes, model: Any = None, **options: Any) -> Self:
         """Go on from what :meth:`to_bytes` gave; the options are those of :meth:`load`."""
         return cls.load(data, model, **options)

@@ -14,9 +14,11 @@ from torch import Tensor, nn
 from neuralcov.core.arguments import require, usable_device
 from neuralcov.core.errors import InputError, NeuralcovError
 from neuralcov.sources.names import imported, offered, split_call
+from neuralcov.tap.foreign import is_onnx
 from neuralcov.tap.inputs import call
+from neuralcov.tap.onnx import OnnxModel
 
-_FORMS = "package.module:factory, zoo:NAME, torchvision:NAME, timm:NAME or hf:PATH"
+_FORMS = "package.module:factory, zoo:NAME, torchvision:NAME, timm:NAME, hf:PATH or a file that ends in .onnx"
 # Sources whose models have fresh weights, and the networks of the zoo that come with published ones.
 _FRESH = ("zoo", "demo", "torchvision", "timm")
 _PUBLISHED = ("inception", "adain")
@@ -24,6 +26,10 @@ _PUBLISHED = ("inception", "adain")
 
 def load_model(text: str, weights: Path | None = None, device: str = "cpu") -> nn.Module:
     """Build the model that ``text`` names, in eval mode, with weights loaded if given."""
+    if is_onnx(text):
+        if weights is not None:
+            raise InputError(f"{text}: an ONNX file holds its weights: leave --weights out")
+        return OnnxModel(text).to(usable_device(device)).eval()
     source, colon, rest = text.partition(":")
     if not colon:
         raise InputError(f"model {text!r}: expected {_FORMS}")
@@ -50,7 +56,7 @@ def weights_of(text: str, model: nn.Module, weights: Path | None) -> tuple[str, 
     """
     source, _, rest = text.partition(":")
     name, arguments = split_call(rest)
-    if weights is not None:
+    if weights is not None or is_onnx(text):
         return "given", None
     if source == "hf" or next(model.parameters(), None) is None:
         return "as built", None

@@ -10,9 +10,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd, _ConvTransposeNd
 
+from neuralcov.tap.readout import ReadOut
+
 RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 CELLS = (nn.RNNCell, nn.LSTMCell, nn.GRUCell)
-_DEFAULT = (nn.Linear, _ConvNd, nn.MultiheadAttention, *RECURRENT, *CELLS)
+_DEFAULT = (nn.Linear, _ConvNd, nn.MultiheadAttention, ReadOut, *RECURRENT, *CELLS)
 # Modules beyond the default kinds whose features lie on axis 1 whatever the rank of their output.
 _CHANNELS_FIRST = (
     _ConvNd,
@@ -82,6 +84,8 @@ def axes_of(module: nn.Module) -> OutputAxes:
         return OutputAxes(cell=True, channels_first=False)
     if issubclass(cls, nn.MultiheadAttention):
         return OutputAxes(batch_axis=0 if module.batch_first else 1, channels_first=False)
+    if isinstance(module, ReadOut):
+        return OutputAxes(channels_first=module.channels_first)
     if issubclass(cls, _CHANNELS_FIRST):
         return OutputAxes(channels_first=True)
     if is_layer_by_default(module):

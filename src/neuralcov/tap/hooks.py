@@ -51,7 +51,7 @@ class Tap:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Any,
         layers: LayerChoice = None,
         *,
         predict: Callable[[Any], Any] | None = None,
@@ -61,7 +61,7 @@ class Tap:
         steps: int | None = None,
         rows: Rows | None = None,
     ) -> None:
-        check_options(model, predict=predict, batch_axis=batch_axis, mode=mode, steps=steps, rows=rows)
+        model = check_options(model, predict=predict, batch_axis=batch_axis, mode=mode, steps=steps, rows=rows)
         self.model = original_module(model)
         self.chosen = choose_layers(self.model, layers)
         self._by_choice = layers is not None

@@ -8,12 +8,17 @@ import torch
 from torch import nn
 
 from neuralcov.core.errors import InputError
+from neuralcov.tap.foreign import as_module
 
 
-def check_options(model: Any, *, predict: Any, batch_axis: Any, mode: Any, steps: Any, rows: Any) -> None:
-    """Refuse options that no model can be run with."""
+def check_options(model: Any, *, predict: Any, batch_axis: Any, mode: Any, steps: Any, rows: Any) -> nn.Module:
+    """Refuse options that no model can be run with; return the model, as a module if it is of another runtime."""
+    model = as_module(model)
     if not isinstance(model, nn.Module):
-        raise InputError(f"a model of type {type(model).__name__}: expected a torch.nn.Module")
+        raise InputError(
+            f"a model of type {type(model).__name__}: expected a torch.nn.Module, a file that ends in .onnx or a "
+            "Keras model"
+        )
     if mode not in ("eval", "keep"):
         raise InputError(f"mode={mode!r}: expected 'eval' or 'keep'")
     if steps is not None and (not isinstance(steps, int) or steps < 1):
@@ -24,6 +29,7 @@ def check_options(model: Any, *, predict: Any, batch_axis: Any, mode: Any, steps
         raise InputError(f"predict={predict!r}: expected a function from the model's output to classes")
     if rows is not None and not callable(rows):
         raise InputError(f"rows={rows!r}: expected a function from layer and output to the input of each row")
+    return model
 
 
 def device_of(model: nn.Module, said: torch.device | None) -> torch.device:
