@@ -30,11 +30,9 @@ from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.options import check_options, device_of
 from neuralcov.tap.outputs import Decisions, scores_of
 from neuralcov.tap.preserve import (
-    AS_IT_IS,
     Block,
-    enter,
+    is_compiled,
     join,
-    leave,
     original_module,
     preserved,
     random_state_kept,
@@ -179,44 +177,6 @@ class Tap(LayerHooks):
         if last and self._ran:
             self._layers.require_fired()
 
-    def _begin(self, mode: str) -> None:
-        self._ran = False
-        if not self._looked_for_shards:
-            self._shards, self._looked_for_shards = Shards.among(self.chosen), True
-        spread = self._shards.modules if self._shards is not None else ()
-        self._within, self._handles = enter(self.model, mode), []
-        try:
-            self._add_hooks(spread)
-        except BaseException:
-            self._end()
-            raise
-
-    def _end(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        block, self._within, self._handles = self._within, None, []
-        if block is not None:
-            leave(block)
-
-    @contextmanager
-    def listen(self, listener: Listener) -> Iterator[None]:
-        """Open a block in which passes that others make are heard: the model stays as it is but for the hooks.
-
-        Args:
-            listener: is told of calls of layers outside a pass.
-        """
-        with self._turn:
-            if self._within is not None:
-                raise InputError("this coverage has a block open already: end it before listening")
-            self._begin(AS_IT_IS)
-            self._listener = listener
-        try:
-            yield
-        finally:
-            with self._turn:
-                self._listener = self._pass = None
-                self._end()
-
     def run(
         self,
         batch: Batch,
@@ -338,7 +298,7 @@ class Tap(LayerHooks):
             if torch.is_inference_mode_enabled():
                 raise InputError("relevance cannot be heard in inference mode: run the model under torch.no_grad()")
             forward_pass.tape = relevance_tape(self.model)
-            forward_pass.tape.__enter__()
+            forward_pass.tape.__enter__()  # type: ignore[no-untyped-call]
         self._pass = forward_pass
         return forward_pass
 
@@ -346,7 +306,7 @@ class Tap(LayerHooks):
         """End the pass that was begun, come what may."""
         forward_pass, self._pass = self._pass, None
         if forward_pass is not None and forward_pass.tape is not None:
-            forward_pass.tape.__exit__(None, None, None)
+            forward_pass.tape.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def read(self, forward_pass: ForwardPass, output: Any, *, predictions: bool, readable: bool) -> Activations:
         """Return what a pass that was heard, and has ended, leaves; see :meth:`run`."""

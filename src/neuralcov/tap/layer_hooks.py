@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from contextlib import nullcontext
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from threading import get_ident
 from typing import Any, Protocol
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from neuralcov.core.errors import LayerError
+from neuralcov.core.errors import InputError, LayerError
+from neuralcov.core.guards import Turn
 from neuralcov.tap.axes import OutputAxes, axes_of, multiplies_by_weights
 from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.forward_pass import ForwardPass, RowReader
@@ -20,6 +21,7 @@ from neuralcov.tap.inputs import first_tensor
 from neuralcov.tap.layers import module_name
 from neuralcov.tap.masks import LayerMasks, Watched
 from neuralcov.tap.outputs import to_neurons
+from neuralcov.tap.preserve import AS_IT_IS, Block, enter, leave
 from neuralcov.tap.probe import Probe
 from neuralcov.tap.recurrent import TimeSteps
 from neuralcov.tap.rows import RowOrder
@@ -37,7 +39,12 @@ class Listener(Protocol):
 class LayerHooks:
     """Put hooks on layers, and on modules around them that are called with masks. Base of :class:`Tap`."""
 
+    model: nn.Module
     chosen: Mapping[str, nn.Module]
+    _turn: Turn
+    _within: Block | None
+    _ran: bool
+    _looked_for_shards: bool
     _watched: Watched
     _experts: ExpertRows
     _probe: Probe
@@ -47,6 +54,44 @@ class LayerHooks:
     _handles: list[RemovableHandle]
     _pass: ForwardPass | None
     _listener: Listener | None
+
+    @contextmanager
+    def listen(self, listener: Listener) -> Iterator[None]:
+        """Open a block in which passes that others make are heard: the model stays as it is but for the hooks.
+
+        Args:
+            listener: is told of calls of layers outside a pass.
+        """
+        with self._turn:
+            if self._within is not None:
+                raise InputError("this coverage has a block open already: end it before listening")
+            self._begin(AS_IT_IS)
+            self._listener = listener
+        try:
+            yield
+        finally:
+            with self._turn:
+                self._listener = self._pass = None
+                self._end()
+
+    def _begin(self, mode: str) -> None:
+        self._ran = False
+        if not self._looked_for_shards:
+            self._shards, self._looked_for_shards = Shards.among(self.chosen), True
+        spread = self._shards.modules if self._shards is not None else ()
+        self._within, self._handles = enter(self.model, mode), []
+        try:
+            self._add_hooks(spread)
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        block, self._within, self._handles = self._within, None, []
+        if block is not None:
+            leave(block)
 
     def _add_hooks(self, spread: Collection[str]) -> None:
         """Add the hooks, first of all those of layers that are ``spread`` over ranks."""
