@@ -19,6 +19,7 @@ from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.data import CoverageData
 from neuralcov.coverage.judging import JudgingCoverage
+from neuralcov.coverage.listening import ListeningCoverage
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.running import Run, run_all
 from neuralcov.coverage.seen import KeyRule, SeenInputs
@@ -28,7 +29,7 @@ from neuralcov.tap.inputs import Lengths, Unpack
 from neuralcov.tap.rows import Rows
 
 
-class Coverage(JudgingCoverage):
+class Coverage(ListeningCoverage, JudgingCoverage):
     """Measure the test coverage of a model.
 
     Args:
