@@ -3,7 +3,7 @@
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning, NeuralcovError
-from neuralcov.coverage.coverage import Coverage
+from neuralcov.coverage import Coverage, watch
 from neuralcov.criteria import CC, DSC, KMNC, LCC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP
 from neuralcov.fuzz import Fuzzer, FuzzSettings
 from neuralcov.rank import minimise, rank, select
@@ -39,4 +39,5 @@ __all__ = [
     "minimise",
     "rank",
     "select",
+    "watch",
 ]

@@ -324,7 +324,7 @@ def test_an_overlap_counts_twice_only_if_it_is_allowed():
     apart = part(slice(0, 30), nc.NLC())
     apart.merge(part(slice(30, 60), nc.NLC()))
     assert apart.findings() == ()
-    with pytest.raises(nc.NeuralcovError, match="overlap='maybe': expected 'refuse' or 'allow'"):
+    with pytest.raises(nc.NeuralcovError, match="overlap='maybe': expected 'refuse', 'allow' or 'repeat'"):
         apart.merge(free, overlap="maybe")
 
 

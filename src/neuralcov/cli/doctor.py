@@ -79,7 +79,7 @@ def diagnose() -> dict[str, Any]:
             "GPUs": ", ".join(devices) or "none: everything runs on the CPU",
             "kernels of our own": "yes" if devices and triton_available(torch.device("cuda")) else "no, plain PyTorch",
         },
-        "criteria": sorted(cls.__name__ for cls in Criterion.known.values()),
+        "criteria": sorted(found.__name__ for found in map(criterion_class, Criterion.known) if found is not None),
         "packages": sorted(
             {entry.dist.name for group in _GROUPS for entry in entry_points(group=group) if entry.dist is not None}
             - {"neuralcov"}

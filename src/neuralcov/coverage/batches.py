@@ -168,7 +168,7 @@ class BatchReader:
         if activations is not None:
             layout = self._collection.layout
             device = None if layout is None else layout.device
-            return self._in_layout_order(as_activations(activations, labels, predictions, device))
+            return self.in_layout_order(as_activations(activations, labels, predictions, device))
         tap = self.tap()
         if predictions is not None:
             raise InputError("predictions= goes with activations=; with inputs the model predicts")
@@ -190,10 +190,10 @@ class BatchReader:
     def _batch(self, inputs: Any, labels: Any) -> Batch:
         """Put a batch together, unless the inputs are one already."""
         if not isinstance(inputs, Batch):
-            return Batch(inputs, self._labels(labels))
+            return Batch(inputs, self.read_labels(labels))
         if labels is not None and inputs.labels is not None:
             raise InputError("labels are given twice, in the batch and beside it: give them once")
-        return replace(inputs, labels=self._labels(inputs.labels if labels is None else labels))
+        return replace(inputs, labels=self.read_labels(inputs.labels if labels is None else labels))
 
     def _run(
         self,
@@ -216,15 +216,16 @@ class BatchReader:
             readable=asked or not (tap.spread or (tap.decisions.told and batch.labels is None)),
             relevance=relevance and "relevance" in needs,
         )
-        return with_decisions(self._in_layout_order(activations), asked=asked), output
+        return with_decisions(self.in_layout_order(activations), asked=asked), output
 
-    def _labels(self, labels: Any) -> Tensor | None:
+    def read_labels(self, labels: Any) -> Tensor | None:
         """Read labels as criteria use them; refuse what cannot be used only where a criterion needs it."""
         if labels is None:
             return None
         return as_labels(labels) if "labels" in self._collection.needs else usable_labels(labels)
 
-    def _in_layout_order(self, batch: Activations) -> Activations:
+    def in_layout_order(self, batch: Activations) -> Activations:
+        """Put the layers of a batch in order; the first batch says which it is."""
         if self._collection.layout is None:
             self._collection.layout = batch.layout
         return in_layout_order(batch, self._collection.layout)
@@ -310,7 +311,7 @@ class BatchReader:
                 item,
                 self._unpack,
                 two_inputs=two_inputs,
-                read_labels=self._labels,
+                read_labels=self.read_labels,
                 form=form,
                 metadata=(*self._metadata, *columns),
             )

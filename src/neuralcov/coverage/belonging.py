@@ -60,7 +60,9 @@ def require_same_model(ours: Measurement, theirs: str | None, what: str) -> None
 
 
 def require_other_inputs(ours: Measurement, theirs: SeenInputs, overlap: str) -> None:
-    """Refuse inputs that are here already, as far as that would count them twice."""
+    """Refuse inputs that are here already, as far as that would count them twice and nobody meant it."""
+    if overlap == "repeat":
+        return
     for run in ours.seen.common_runs(theirs):
         raise SameInputsError(f"the run {short(run.id)} of {run.inputs:,} inputs is in both: it would count twice")
     fewer = min(ours.seen.inputs, theirs.inputs)

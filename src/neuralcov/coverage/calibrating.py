@@ -16,6 +16,7 @@ from neuralcov.core.guards import ordinary_tensors
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.belonging import other_calibration
 from neuralcov.coverage.measurement import Learnt, Measurement, OldIdentity
+from neuralcov.coverage.provenance import Weights
 from neuralcov.coverage.store import AnyPath, StoredCalibration, load_calibration, save_calibration_file
 from neuralcov.coverage.suite_counts import SuiteCounts
 from neuralcov.statistics.calibration import Calibration
@@ -39,8 +40,7 @@ def calibrate(
 
     Return whether there were training data, of which something may have to be told.
     """
-    if ours.collection.inputs:
-        raise CalibrationError("calibrate comes before the first update; call reset() first to start over")
+    refuse_late_calibration(ours)
     single = isinstance(activations, (Mapping, Activations))
     if (labels is not None or predictions is not None) and not single:
         raise InputError(
@@ -57,25 +57,74 @@ def calibrate(
         return False
     if lengths is not None and activations is not None:
         raise InputError("lengths= goes with a loader; activations are averaged over tokens already")
-    calibration: Calibration | None = None
-    not_finite: Tensor | int = 0
-    counts = SuiteCounts()
+    lesson = Lesson(ours)
     with reader.first(), reader.open():
         for batch in reader.batches(data, activations, labels, predictions, lengths, "calibrating", progress):
-            calibration = (calibration or Calibration.empty(batch.layout, ours.collection.criteria)).observe(batch)
-            not_finite = not_finite + batch.input_counts[NOT_FINITE]
-            counts.note((), batch)
-        if calibration is None or calibration.seen == 0:
-            raise CalibrationError("calibration saw no input: the training data gave no batch")
+            lesson.add(batch)
+        lesson.require_inputs()
         if held_out is not None:
             bare = ours.tap is None or isinstance(held_out, (Mapping, Activations))
             data, activations = (None, held_out) if bare else (held_out, None)
             for batch in reader.batches(data, activations, None, None, lengths, "holding out", progress):
-                calibration = calibration.hold_out(batch)
-    _fit(ours, calibration.finished(excluded=int(not_finite)))
-    ours.learnt.training = counts.settle()
-    ours.provenance.calibrated()
+                lesson.hold_out(batch)
+    lesson.finish()
     return True
+
+
+def refuse_late_calibration(ours: Measurement) -> None:
+    """Refuse to calibrate what has observed inputs."""
+    if ours.collection.inputs:
+        raise CalibrationError("calibrate comes before the first update; call reset() first to start over")
+
+
+class Lesson:
+    """Learn batch by batch; the criteria know it once the lesson is finished."""
+
+    def __init__(self, measurement: Measurement) -> None:
+        self._measurement = measurement
+        self._calibration: Calibration | None = None
+        self._not_finite: Tensor | int = 0
+        self._counts = SuiteCounts()
+        self._weights: Weights | None = None
+        self._moving = False
+
+    @ordinary_tensors
+    def add(self, batch: Activations) -> None:
+        """Learn from a batch of training data."""
+        calibration = self._calibration or Calibration.empty(batch.layout, self._measurement.collection.criteria)
+        self._calibration = calibration.observe(batch)
+        self._not_finite = self._not_finite + batch.input_counts[NOT_FINITE]
+        self._counts.note((), batch)
+
+    def hold_out(self, batch: Activations) -> None:
+        """Keep a batch as a reference that the criteria did not learn from."""
+        assert self._calibration is not None
+        self._calibration = self._calibration.hold_out(batch)
+
+    def note_weights(self) -> None:
+        """Look whether the weights are those of the batches before."""
+        model = self._measurement.provenance.model
+        if model is None or self._moving:
+            return
+        if self._weights is None:
+            self._weights = Weights(model)
+        self._moving = not self._weights.unchanged()
+
+    def require_inputs(self) -> None:
+        """Refuse to learn from nothing."""
+        if self._calibration is None or self._calibration.seen == 0:
+            raise CalibrationError("calibration saw no input: the training data gave no batch")
+
+    def finish(self) -> None:
+        """Teach the criteria; what was learnt serves the weights as they are now."""
+        self.require_inputs()
+        assert self._calibration is not None
+        ours = self._measurement
+        if self._weights is not None:
+            self.note_weights()
+        _fit(ours, self._calibration.finished(excluded=int(self._not_finite)))
+        ours.learnt.training = self._counts.settle()
+        ours.provenance.calibrated(moving=self._moving)
 
 
 @ordinary_tensors

@@ -18,6 +18,7 @@ from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.data import CoverageData
 from neuralcov.coverage.judging import JudgingCoverage
+from neuralcov.coverage.listening import ListeningCoverage
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.reporting import ReportingCoverage
 from neuralcov.coverage.running import Run, run_all
@@ -29,7 +30,7 @@ from neuralcov.tap.inputs import Lengths, Unpack
 from neuralcov.tap.rows import Rows
 
 
-class Coverage(JudgingCoverage, ReportingCoverage):
+class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage):
     """Measure the test coverage of a model.
 
     Args:

@@ -263,7 +263,8 @@ class CoverageData:
             other: the other coverage, which stays as it is.
             overlap: what to do if more than one per cent of the smaller suite's inputs are in both and a criterion
                 takes part to which duplicates matter: ``"refuse"`` or ``"allow"``. A run that is in both, such as a
-                file loaded twice, is refused in any case.
+                file loaded twice, is refused by both; ``"repeat"`` takes it in again, for processes and tests that
+                ran the same inputs.
         """
         merging.merge(self._measurement, other._measurement, overlap)
 

@@ -26,6 +26,7 @@ from neuralcov.results.sanity import SuiteFacts
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
 from neuralcov.tap import Tap
+from neuralcov.tap.listening import Heard
 
 # In place of a criterion's name, in findings about layers that were left out.
 _LAYERS = "layers"
@@ -99,6 +100,8 @@ class Measurement:
         """The order of every layer's rows that a file told, where there is no model."""
         self.warned: set[str] = set()
         """The warnings that were given already."""
+        self.heard = Heard()
+        """What was heard of passes that others made."""
         self.assessed = Assessed()
         """What the last ``assess`` told; see :attr:`last_assessed`."""
         self._unmeasured: tuple[Layout | None, Unmeasured] | None = None
@@ -109,7 +112,7 @@ class Measurement:
         twin.collection = self.collection.fork()
         twin.tap = None if self.tap is None else self.tap.fork()
         twin.provenance = self.provenance.copy()
-        twin.warned = set(self.warned)
+        twin.warned, twin.heard = set(self.warned), copy.deepcopy(self.heard)
         twin.assessed = replace(self.last_assessed, version=twin.collection.version)
         return twin
 

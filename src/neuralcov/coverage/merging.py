@@ -23,6 +23,8 @@ from neuralcov.coverage.provenance import Origin, Weights, model_id, require_sam
 from neuralcov.coverage.seen import SeenInputs
 from neuralcov.tap.known_rows import require_same_rows
 
+OVERLAPS = ("refuse", "allow", "repeat")
+
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
@@ -80,8 +82,8 @@ def restore(ours: Measurement, snapshot: Snapshot) -> None:
 
 def merge(ours: Measurement, other: Measurement, overlap: str) -> None:
     """Take in what another has observed, or refuse what does not belong together."""
-    if overlap not in ("refuse", "allow"):
-        raise InputError(f"overlap={overlap!r}: expected 'refuse' or 'allow'")
+    if overlap not in OVERLAPS:
+        raise InputError(f"overlap={overlap!r}: expected {', '.join(map(repr, OVERLAPS[:-1]))} or {OVERLAPS[-1]!r}")
     collection, theirs = ours.collection, other.collection
     require_same_criteria(ours, theirs.names, other.learnt_ids(), "the other coverage", other)
     if theirs.layout is None or theirs.empty:

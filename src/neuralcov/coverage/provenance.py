@@ -136,6 +136,7 @@ class Origin:
         known: whether the model can be told at all: a file of schema 1 does not tell it.
         parents: the ids of the files that were merged in.
         file: the id of the file that this was loaded from.
+        moving: whether the weights changed meanwhile, so that the inputs were measured on others than these too.
     """
 
     model: dict[str, Any] | None = None
@@ -143,6 +144,7 @@ class Origin:
     known: bool = True
     parents: tuple[str, ...] = ()
     file: str | None = None
+    moving: bool = False
 
     @property
     def id(self) -> str | None:
@@ -201,9 +203,9 @@ class Provenance:
         self.calibration = replace(found, model=describe_model(self.model, model_id(self.model)))
         return self.calibration.model
 
-    def calibrated(self) -> None:
-        """Note the weights that calibration was just made with."""
-        self.calibration = None if self.model is None else Origin(weights=Weights(self.model))
+    def calibrated(self, *, moving: bool = False) -> None:
+        """Note the weights that calibration was just made with; ``moving`` if they changed on the way."""
+        self.calibration = None if self.model is None else Origin(weights=Weights(self.model), moving=moving)
 
     def take_calibration(self, path: Any, told: dict[str, Any] | None) -> None:
         """Accept a saved calibration, or refuse it if it says that it was made with other weights."""

@@ -16,8 +16,10 @@ from neuralcov.tap.masks import LayerMasks, Masks
 from neuralcov.tap.members import Members
 from neuralcov.tap.outputs import plain_neurons
 from neuralcov.tap.probe import Probe, capturing
-from neuralcov.tap.rows import Note, RowOrder, by_owner, order_by_shape, own_rows
+from neuralcov.tap.rows import Note, RowOrder, by_owner, likely_order, order_by_shape, own_rows
 from neuralcov.tap.tape import Tape
+
+_PLAIN = RowOrder(0)
 
 Reduce: TypeAlias = "Callable[[int, str, OutputAxes, Tensor, LayerMasks | None, RowOrder], Tensor]"
 
@@ -49,6 +51,11 @@ class ForwardPass:
     probed: bool = False
     # Nobody asks for more than neurons: whose rows they are is known, and no rank has a part of them only.
     plain: bool = False
+    # Somebody else makes the pass: nothing may be asked of the model, and what goes wrong waits until it has run.
+    heard: bool = False
+    keys: Tensor | None = None
+    problem: Exception | None = None
+    unread: dict[str, str] = field(default_factory=dict)
     # In a run of the probe, in which nothing else is recorded.
     notes: dict[str, Note] | None = None
 
@@ -72,6 +79,8 @@ class RowReader:
     def record_plain(self, forward_pass: ForwardPass, layer: str, kind: OutputAxes, output: object) -> bool:
         """Record the output of a usual layer in few steps, if it is one; return whether it was."""
         order = self._probe.known.orders.get(layer)
+        if order is None and forward_pass.heard and layer not in self._probe.known.left_out:
+            order = _PLAIN  # of the shapes that are read here, the batch can lie nowhere else
         if order is None or order.axis or order.per_input != 1 or type(output) is not Tensor:
             return False
         neurons = plain_neurons(output, forward_pass.size, kind)
@@ -92,7 +101,12 @@ class RowReader:
             return
         shape = own_rows(output, size).shape
         order = known.order_of(_asked_as(layer, kind), shape, size, forward_pass.members.axes)
-        if order is None and (size <= 1 or known.why_not or capturing()):
+        if order is None and forward_pass.heard:
+            order = likely_order(shape, size, kind)
+            if order is None:
+                forward_pass.unread[layer] = f"shape {tuple(shape)} for {size} inputs leaves open whose its rows are"
+                return
+        elif order is None and (size <= 1 or known.why_not or capturing()):
             order = order_by_shape(shape, size, kind, layer, known.why_not)
         if order is None:
             forward_pass.layers[layer] = output  # holds the layer's place
@@ -116,6 +130,8 @@ class RowReader:
         known = self._probe.known
         if forward_pass.pending:
             self._settle(forward_pass, fixed)
+        if forward_pass.unread:
+            known.drop(forward_pass.unread, fixed)
         if known.unsaid:
             known.leave_out_siblings(silent)
             known.say()

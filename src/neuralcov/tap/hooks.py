@@ -6,8 +6,6 @@ import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
-from threading import get_ident
 from typing import Any
 
 import torch
@@ -15,33 +13,42 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from neuralcov.core.activations import Activations, statistics_device
-from neuralcov.core.errors import InputError, LayerError
+from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding, Unmeasured
 from neuralcov.core.guards import with_ordinary_tensors
 from neuralcov.core.layout import Layout
-from neuralcov.tap.axes import OutputAxes, axes_of, multiplies_by_weights, static_width
+from neuralcov.tap.axes import static_width
 from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.forward_pass import ForwardPass, RowReader
-from neuralcov.tap.inputs import Batch, call, first_tensor, padding_of, to_device
+from neuralcov.tap.inputs import Batch, call, padding_of, to_device
 from neuralcov.tap.known_layers import KnownLayers
 from neuralcov.tap.known_rows import KnownRows
+from neuralcov.tap.layer_hooks import LayerHooks, Listener
 from neuralcov.tap.layers import LayerChoice, choose_layers, module_name
-from neuralcov.tap.masks import LayerMasks, MaskNotes, Masks, Watched
+from neuralcov.tap.masks import MaskNotes, Masks, Watched
 from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.options import check_options, device_of
-from neuralcov.tap.outputs import Decisions, scores_of, to_neurons
-from neuralcov.tap.preserve import Block, enter, join, leave, original_module, preserved, random_state_kept, turn_of
+from neuralcov.tap.outputs import Decisions, scores_of
+from neuralcov.tap.preserve import (
+    Block,
+    is_compiled,
+    join,
+    original_module,
+    preserved,
+    random_state_kept,
+    turn_of,
+)
 from neuralcov.tap.probe import Probe
 from neuralcov.tap.recurrent import TimeSteps
 from neuralcov.tap.relevance import explain, refuse_recurrent, relevance_tape
-from neuralcov.tap.rows import Note, RowOrder, Rows
+from neuralcov.tap.rows import Note, Rows
 from neuralcov.tap.scopes import Taker
 from neuralcov.tap.shards import Shards
 from neuralcov.tap.signatures import form_of
 from neuralcov.tap.unmeasured import unmeasured
 
 
-class Tap:
+class Tap(LayerHooks):
     """Runs a model and gives the activations of its chosen layers.
 
     Hooks exist only within :meth:`open`; the model is put into eval mode there (``mode="keep"`` leaves
@@ -63,6 +70,7 @@ class Tap:
     ) -> None:
         model = check_options(model, predict=predict, batch_axis=batch_axis, mode=mode, steps=steps, rows=rows)
         self.model = original_module(model)
+        self.compiled = is_compiled(model)
         self.chosen = choose_layers(self.model, layers)
         self._by_choice = layers is not None
         self._shards: Shards | None = None
@@ -83,6 +91,7 @@ class Tap:
         self._handles: list[RemovableHandle] = []
         self._within: Block | None = None
         self._pass: ForwardPass | None = None
+        self._listener: Listener | None = None
 
     def fork(self) -> Tap:
         """Copy this tap, with what it has found out, but without its block and its pass."""
@@ -92,7 +101,7 @@ class Tap:
         twin._probe = self._probe.fork(twin._noted, twin._experts)
         twin._reader = RowReader(twin._probe, twin._reduce)
         twin._layers = self._layers.fork(twin._probe.known, twin._steps)
-        twin._depth, twin._handles, twin._within, twin._pass = 0, [], None, None
+        twin._depth, twin._handles, twin._within, twin._pass, twin._listener = 0, [], None, None, None
         return twin
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -147,8 +156,13 @@ class Tap:
     def open(self) -> Iterator[None]:
         """Open a block: hooks are added at its start and gone at its end, exception or not."""
         with self._turn:
+            if self._listener is not None:
+                raise InputError(
+                    "this coverage listens to the passes that others make: run inputs through it after the block, or "
+                    "through a fork() of it"
+                )
             if self._within is None:
-                self._begin()
+                self._begin(self._mode)
             else:
                 join(self._within)
             self._depth += 1
@@ -162,36 +176,6 @@ class Tap:
                     self._end()
         if last and self._ran:
             self._layers.require_fired()
-
-    def _begin(self) -> None:
-        self._ran = False
-        if not self._looked_for_shards:
-            self._shards, self._looked_for_shards = Shards.among(self.chosen), True
-        spread = self._shards.modules if self._shards is not None else ()
-        self._within, self._handles = enter(self.model, self._mode), []
-        try:
-            for name, module in self.chosen.items():
-                taker = self._watched.layers.get(name)
-                hook = partial(self._hook, name, axes_of(module), taker)
-                # Scripted modules refuse hooks by their own method, but fire them where Python calls them.
-                self._handles.append(
-                    nn.Module.register_forward_hook(module, hook, prepend=name in spread, with_kwargs=taker is not None)
-                )
-            self._handles += self._experts.hooks()
-            for module, around in self._watched.around:
-                before = partial(self._enter, around)
-                self._handles.append(nn.Module.register_forward_pre_hook(module, before, with_kwargs=True))
-                self._handles.append(nn.Module.register_forward_hook(module, self._leave, always_call=True))
-        except BaseException:
-            self._end()
-            raise
-
-    def _end(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        block, self._within, self._handles = self._within, None, []
-        if block is not None:
-            leave(block)
 
     def run(
         self,
@@ -241,17 +225,34 @@ class Tap:
                 self._layers.note(forward_pass.calls)
                 self._ran = True
                 self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
-            self._layers.complete(forward_pass, self.model)
-            decided = predictions or relevance or (readable and self.decisions.readable(output, size))
-            if self._shards is not None:
-                own = decided and not self.decisions.told
-                self._shards.check(forward_pass.layers, scores_of(output), classes=own)
-            classes = self.decisions.read(output, size) if decided else None
-            explained = None if classes is None else explain(forward_pass, self.chosen, output, classes)
+            activations = self._finish(forward_pass, batch, output, keys, predictions=predictions, readable=readable)
+        if torch.is_inference_mode_enabled() or (batch.labels is not None and batch.labels.is_inference()):
+            activations = with_ordinary_tensors(activations)
+        return activations, output
+
+    def _finish(
+        self,
+        forward_pass: ForwardPass,
+        batch: Batch,
+        output: Any,
+        keys: Tensor | None,
+        *,
+        predictions: bool,
+        readable: bool,
+    ) -> Activations:
+        """Return what a pass that has ended leaves."""
+        size, relevance = forward_pass.size, forward_pass.tape is not None
+        self._layers.complete(forward_pass, self.model)
+        decided = predictions or relevance or (readable and self.decisions.readable(output, size))
+        if self._shards is not None:
+            own = decided and not self.decisions.told
+            self._shards.check(forward_pass.layers, scores_of(output), classes=own)
+        classes = self.decisions.read(output, size) if decided else None
+        explained = None if classes is None else explain(forward_pass, self.chosen, output, classes)
         self._steps.keep(forward_pass.steps)
         self._mask_notes.take(forward_pass.masks)
         home = next(iter(forward_pass.layers.values())).device
-        activations = Activations(
+        return Activations(
             layers=forward_pass.layers,
             labels=None if batch.labels is None else batch.labels.to(home),
             predictions=None if classes is None else classes.to(home),
@@ -260,9 +261,6 @@ class Tap:
             keys=None if keys is None else keys.to(statistics_device(home), non_blocking=True),
             **batch.names(size),
         )
-        if torch.is_inference_mode_enabled() or (batch.labels is not None and batch.labels.is_inference()):
-            activations = with_ordinary_tensors(activations)
-        return activations, output
 
     def probe(self, batch: Batch) -> None:
         """Find out from a batch of two or more which rows of each layer's output belong to which input."""
@@ -288,63 +286,39 @@ class Tap:
             self._pass = None
         return forward_pass.notes or {}
 
+    def begin(self, inputs: Any, *, relevance: bool) -> ForwardPass:
+        """Begin a pass that somebody else makes; whoever calls this must :meth:`stop` it."""
+        members = Members.of(inputs, self.batch_axis, None, form_of(self.model))
+        keys = members.keys()
+        forward_pass = self._begin_pass(inputs, members, None)
+        forward_pass.heard, forward_pass.keys = True, keys
+        forward_pass.plain = not (relevance or self._shards or self._probe.has_owners)
+        if relevance:
+            refuse_recurrent(self.chosen)
+            if torch.is_inference_mode_enabled():
+                raise InputError("relevance cannot be heard in inference mode: run the model under torch.no_grad()")
+            forward_pass.tape = relevance_tape(self.model)
+            forward_pass.tape.__enter__()  # type: ignore[no-untyped-call]
+        self._pass = forward_pass
+        return forward_pass
+
+    def stop(self) -> None:
+        """End the pass that was begun, come what may."""
+        forward_pass, self._pass = self._pass, None
+        if forward_pass is not None and forward_pass.tape is not None:
+            forward_pass.tape.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def read(self, forward_pass: ForwardPass, output: Any, *, predictions: bool, readable: bool) -> Activations:
+        """Return what a pass that was heard, and has ended, leaves; see :meth:`run`."""
+        self._layers.note(forward_pass.calls)
+        self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
+        bare, keys = Batch(None), forward_pass.keys
+        activations = self._finish(forward_pass, bare, output, keys, predictions=predictions, readable=readable)
+        return with_ordinary_tensors(activations) if torch.is_inference_mode_enabled() else activations
+
     def _begin_pass(self, inputs: Any, members: Members, lengths: Any) -> ForwardPass:
         """Begin a pass, with what is known about padding before the run."""
         masks = Masks(members.size, padding_of(inputs, lengths, members.size, self.batch_axis))
         if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
             masks.enter(Taker(form_of(self.model), mappings=True), tuple(inputs), {})
         return ForwardPass(members, masks, self._steps.begin())
-
-    def _enter(self, taker: Taker, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self._pass is not None and self._pass.thread == get_ident():
-            self._pass.masks.enter(taker, args, kwargs)
-
-    def _leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        if self._pass is not None and self._pass.thread == get_ident():
-            self._pass.masks.leave()
-
-    def _hook(self, name: str, kind: OutputAxes, taker: Taker | None, module: nn.Module, args: Any, *rest: Any) -> None:
-        """Record what a layer returned, the last argument; its keywords come before if it takes masks itself."""
-        forward_pass = self._pass
-        if forward_pass is None or forward_pass.thread != get_ident():
-            # A pass that is not ours: the user's own, or that of another coverage in another thread.
-            return
-        output, index = rest[-1], forward_pass.calls.get(name, 0)
-        forward_pass.calls[name] = index + 1
-        if forward_pass.plain and not index and self._reader.record_plain(forward_pass, name, kind, output):
-            return
-        layer = f"{name}#{index}" if index else name
-        if forward_pass.notes is not None:
-            self._probe.note(forward_pass.notes, layer, kind, output, forward_pass.size)
-            return
-        if (name if kind.cell else layer) in self.known_rows.left_out:
-            return
-        masks = forward_pass.masks.of_layer(layer, args, rest[0], taker)
-        if kind.cell:
-            forward_pass.cells.setdefault(name, masks)
-        if kind.recurrent:
-            self._steps.record(forward_pass, layer, kind, output, masks)
-            return
-        tensor = first_tensor(output)
-        if tensor is None:
-            raise LayerError(f"layer {layer!r} returned a {type(output).__name__} without a tensor; leave it out")
-        if forward_pass.tape is None:
-            self._reader.record(forward_pass, layer, kind, tensor, masks)
-            return
-        with forward_pass.tape.paused():
-            if self._shards is not None:
-                self._shards.refuse_relevance(layer, module, tensor)
-            forward_pass.tape.mark(layer, tensor, weighted=multiplies_by_weights(module))
-            self._reader.record(forward_pass, layer, kind, tensor, masks)
-
-    def _reduce(
-        self, size: int, layer: str, kind: OutputAxes, output: Tensor, masks: LayerMasks | None, order: RowOrder
-    ) -> Tensor:
-        """Reduce an output to neurons, of the whole layer where it is spread over ranks."""
-        if self._shards is None:
-            return to_neurons(output, size, kind, layer, masks, order=order)
-
-        def reduce(part: Tensor) -> Tensor:
-            return to_neurons(part, size, kind, layer, masks, order=order)
-
-        return self._shards.neurons(layer, self.chosen[module_name(layer)], kind, output, size, reduce)

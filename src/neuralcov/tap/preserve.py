@@ -29,6 +29,19 @@ def original_module(model: nn.Module) -> nn.Module:
         model = inner
 
 
+def is_compiled(model: nn.Module) -> bool:
+    """Return whether a model, or what a parallel wrapper holds, was compiled, in whichever of the two ways."""
+    inner = original_module(model)
+    while model is not inner:
+        if hasattr(model, "_orig_mod"):
+            return True
+        model = model.module  # type: ignore[assignment]
+    return getattr(inner, "_compiled_call_impl", None) is not None
+
+
+# In place of a mode, for passes that somebody else makes: these may train the model.
+AS_IT_IS = "as it is"
+
 _turns: WeakKeyDictionary[nn.Module, Turn] = WeakKeyDictionary()
 _open: list[Block] = []
 # Guards the two above, what they say of modules, and what holds for the whole process; never held while a model runs.
@@ -94,7 +107,8 @@ def _may_nest(mode: str, others: list[Block]) -> bool:
 def enter(model: nn.Module, mode: str) -> Block:
     """Begin what :func:`preserved` does; whoever calls this must :func:`leave` the block, come what may."""
     with _registry:
-        training = {module: module.training for module in model.modules()}
+        # As it is: nothing to put back, and others may still ask for a mode.
+        training = {} if mode == AS_IT_IS else {module: module.training for module in model.modules()}
         others = _around(training) if _open else []
         nested = _may_nest(mode, others)
         buffers = {module: _copied_buffers(module) for module in training if module._buffers}

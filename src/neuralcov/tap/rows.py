@@ -178,6 +178,20 @@ def order_by_shape(shape: Sequence[int], size: int, kind: OutputAxes, layer: str
     return order
 
 
+def likely_order(shape: Sequence[int], size: int, kind: OutputAxes) -> RowOrder | None:
+    """Return the order of an output where the model cannot be asked; ``None`` if too much is left open.
+
+    That of the shape, if it leaves no choice. Otherwise, if axis 0 is as long as the batch, axis 0: another axis may be
+    that long, or a multiple of it, by chance, but hardly axis 0 as well.
+    """
+    order = only_order(shape, max(size, 1), kind)
+    if order is None and size <= 1:
+        return RowOrder(0, INPUT_MAJOR)
+    if order is None and shape and shape[0] == size:
+        return RowOrder(0)
+    return order
+
+
 def with_batch_first(
     output: Tensor, size: int, kind: OutputAxes, layer: str, order: RowOrder | None = None
 ) -> tuple[Tensor, bool]:

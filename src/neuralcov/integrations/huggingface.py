@@ -1,0 +1,58 @@
+"""Coverage beside the metrics of a Hugging Face Trainer, by listening to its evaluations.
+
+A Trainer has no event before an evaluation and none at which a callback could add to the metrics before these are
+logged, so that its evaluation loop is wrapped instead of a callback added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from neuralcov.core.errors import InputError
+from neuralcov.coverage.collection import AnyCriterion
+from neuralcov.coverage.coverage import Coverage
+from neuralcov.coverage.store import AnyPath
+from neuralcov.integrations.hearing import Hearing
+
+
+def watch_trainer(
+    trainer: Any,
+    criteria: Sequence[AnyCriterion],
+    *,
+    calibration: Iterable[Any] | AnyPath | None = None,
+    **options: Any,
+) -> Coverage:
+    """Listen to every ``evaluate`` and ``predict`` of a Trainer, and add what they cover to the metrics.
+
+    Masks and labels come from the collator, with which the model is called. Metrics have the Trainer's prefix
+    (``eval_nc_0.75``), so that ``metric_for_best_model`` may name one. The states of all ranks are merged.
+
+    Args:
+        trainer: what evaluates.
+        criteria: what to measure.
+        calibration: training data or a saved calibration, from which to learn before every evaluation.
+        options: further arguments of :class:`~neuralcov.Coverage`, such as ``layers``.
+
+    Returns:
+        The coverage of the last evaluation.
+    """
+    loop = getattr(trainer, "evaluation_loop", None)
+    if not callable(loop):
+        raise InputError(f"a {type(trainer).__name__} has no evaluation_loop: expected a Trainer of transformers")
+    coverage = Coverage(trainer.model, criteria, **options)
+    hearing = Hearing(coverage, calibration=calibration)
+
+    def heard_loop(*args: Any, **kwargs: Any) -> Any:
+        hearing.start()
+        try:
+            output = loop(*args, **kwargs)
+        except BaseException:
+            hearing.drop()
+            raise
+        prefix = kwargs.get("metric_key_prefix", "eval")
+        output.metrics.update({f"{prefix}_{key}": value for key, value in hearing.stop().items()})
+        return output
+
+    trainer.evaluation_loop = heard_loop
+    return coverage
