@@ -15,7 +15,7 @@ from rich.table import Table
 
 from neuralcov import __version__
 from neuralcov.cli.console import output
-from neuralcov.core.criterion import Criterion
+from neuralcov.core.criterion import Criterion, criterion_class
 from neuralcov.core.files import write_json
 from neuralcov.core.registry import load_offered
 from neuralcov.kernels.operations import triton_available
