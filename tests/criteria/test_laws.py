@@ -3,7 +3,8 @@
 import pytest
 
 import neuralcov as nc
-from neuralcov.core.criterion import Criterion, criterion_class
+from neuralcov.core.criterion import Criterion
+from neuralcov.core.find_criterion import criterion_class
 from neuralcov.testing import check_criterion
 
 CRITERIA = [

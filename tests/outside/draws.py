@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 import neuralcov as nc
-from tests.outside import oracles, path_oracles
-from tests.outside.suites import Suite
+from neuralcov.testing import oracles
+from neuralcov.testing.oracles import Suite
 
 FLAVOURS = ("smooth", "smooth", "ties", "rectified", "scaled", "constant", "one value")
 DTYPES = (torch.float32, torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -200,7 +200,7 @@ def _npc(mode):
         alpha, beta = float(rng.choice([0.3, 0.5, 0.7, 1.0])), float(rng.choice([0.2, 0.7]))
         buckets = int(rng.integers(1, 12))
         ours = nc.NPC(alpha, beta, 1, buckets, mode)
-        return ours, path_oracles.NPC(training, alpha=alpha, beta=beta, buckets=buckets, mode=mode)
+        return ours, oracles.NPC(training, alpha=alpha, beta=beta, buckets=buckets, mode=mode)
 
     return made
 

@@ -14,9 +14,8 @@ import torch
 import neuralcov as nc
 from neuralcov.core.criterion import DUPLICATE_FREE, MERGE_EXACT, ORDER_FREE
 from neuralcov.core.errors import InputError
+from neuralcov.testing.oracles import Surprise, Undecided, joined
 from tests.outside.draws import KINDS, draw
-from tests.outside.oracles import Surprise, Undecided
-from tests.outside.suites import joined
 
 CASES, CHUNK = 2112, 132
 # About as many as an hour allows.

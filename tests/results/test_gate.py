@@ -8,7 +8,8 @@ import pytest
 from neuralcov.core.errors import InputError
 from neuralcov.report.text import gate_lines
 from neuralcov.results.compare import Side, compare
-from neuralcov.results.gate import Policy, Waiver, judge_gate
+from neuralcov.results.gate import judge_gate
+from neuralcov.results.policy import Basis, Policy, Waiver
 from neuralcov.results.sanity import Alarm
 from tests.results.test_compare import measured
 
@@ -127,7 +128,25 @@ def test_golden_json():
         "met": True,
         "suite": "a.ncov",
         "checks": (
-            {"name": "LCC.relative", "met": True, "sentence": "LCC.relative is 1, asked for ≥ 0.9", "waived": None},
+            {
+                "name": "LCC.relative",
+                "met": True,
+                "sentence": "LCC.relative is 1, asked for ≥ 0.9",
+                "waived": None,
+                "asks": "min",
+                "requirement": None,
+                "reason": None,
+            },
         ),
         "notes": (),
     }
+
+
+def test_what_a_threshold_rests_on():
+    policy = Policy(least={"LCC.relative": 0.9}, bases={("min", "LCC.relative"): Basis("SR-7", "as in training")})
+    check = judged(policy).checks[0]
+    assert (check.requirement, check.reason) == ("SR-7", "as in training")
+    # A number from elsewhere does not rest on what the first rested on.
+    check = judged(policy.joined(Policy(least={"LCC.relative": 0.5}))).checks[0]
+    assert (check.met, check.requirement, check.reason) == (True, None, None)
+    assert judged(policy.joined(Policy(most={"NC(0.75)": 1.0}))).checks[0].requirement == "SR-7"

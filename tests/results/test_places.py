@@ -7,8 +7,8 @@ import pytest
 from neuralcov.core.errors import InputError
 from neuralcov.core.findings import LayerRow
 from neuralcov.report.text import gate_lines
-from neuralcov.results.gate import Policy, Waiver
 from neuralcov.results.places import Place, PlacedGate, figures_at
+from neuralcov.results.policy import Policy, Waiver
 from neuralcov.results.slices import SliceRow, SliceTable
 from tests.results.test_compare import measured
 from tests.results.test_gate import TOMORROW, YESTERDAY, judged

@@ -19,7 +19,9 @@ from neuralcov.cli.gate import compare, gate
 from neuralcov.cli.layers import layers
 from neuralcov.cli.measure import measure
 from neuralcov.cli.ranking import minimise, rank, select
+from neuralcov.cli.selftest import selftest
 from neuralcov.cli.show import show
+from neuralcov.cli.verify import verify
 
 app = typer.Typer(
     name="neuralcov",
@@ -45,7 +47,22 @@ def _common(
     """Test coverage for neural networks."""
 
 
-for command in (demo, layers, measure, show, compare, gate, combine, rank, select, minimise, doctor):
+COMMANDS = (
+    demo,
+    layers,
+    measure,
+    show,
+    compare,
+    gate,
+    verify,
+    combine,
+    rank,
+    select,
+    minimise,
+    selftest,
+    doctor,
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(fuzz, name="fuzz")
 for entry in entry_points(group="neuralcov.commands"):

@@ -15,8 +15,9 @@ from rich.table import Table
 
 from neuralcov import __version__
 from neuralcov.cli.console import output
-from neuralcov.core.criterion import Criterion, criterion_class
+from neuralcov.core.criterion import Criterion
 from neuralcov.core.files import write_json
+from neuralcov.core.find_criterion import criterion_class
 from neuralcov.core.registry import load_offered
 from neuralcov.kernels.operations import triton_available
 

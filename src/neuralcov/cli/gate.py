@@ -20,8 +20,9 @@ from neuralcov.coverage.coverage import Coverage
 from neuralcov.report.text import comparison_table, gate_lines, lacking_table
 from neuralcov.results.compare import Comparison, Side
 from neuralcov.results.compare import compare as compare_sides
-from neuralcov.results.gate import Policy, judge_gate
+from neuralcov.results.gate import judge_gate
 from neuralcov.results.lacking import find_lacking
+from neuralcov.results.policy import Policy
 from neuralcov.results.results import Results
 
 Json = Annotated[Path | None, typer.Option(help="Write the result as JSON.")]
@@ -79,6 +80,9 @@ def gate(
         list[str] | None, typer.Option("--allow-alarm", help="NAME=reason: an alarm that may stand.")
     ] = None,
     json: Json = None,
+    evidence: Annotated[
+        Path | None, typer.Option(help="Write what was measured, asked and found, for verify (.json).")
+    ] = None,
 ) -> None:
     """Judge a suite: exit 0 if all that was asked is met, 1 if not."""
     asked, base = policies.project_policy(Path.cwd())
@@ -104,6 +108,8 @@ def gate(
     verdict = judge_gate(result, asked, datetime.datetime.now(datetime.UTC).date(), comparison)
     if json is not None:
         write_json(json, verdict.to_json())
+    if evidence is not None:
+        Coverage.load(file).evidence(result).judged(asked, verdict).write(evidence)
     console = output()
     for line in gate_lines(verdict):
         console.print(Text(line, "bold red" if "NOT" in line.partition(":")[0] else ""), highlight=False)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from neuralcov.cli import defaults, options
+from neuralcov.cli import options
 from neuralcov.cli.console import print_result
+from neuralcov.cli.measuring import Names, measure_named, parse_share, split_columns
 from neuralcov.core.errors import InputError
-from neuralcov.coverage.coverage import Coverage
 from neuralcov.results.input_table import writer_for
-from neuralcov.sources.data import load_data, parse_channels
-from neuralcov.sources.models import load_model, weights_of
-from neuralcov.sources.names import criterion_from_text
-from neuralcov.sources.npz import parse_padding
 
 
 def measure(
@@ -44,6 +38,12 @@ def measure(
     save: Annotated[Path | None, typer.Option(help="Write the coverage state (.ncov).")] = None,
     save_calibration: Annotated[Path | None, typer.Option(help="Write what calibration learnt (.ncal).")] = None,
     json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
+    evidence: Annotated[
+        Path | None, typer.Option(help="Write what was measured, with what and how, for verify (.json).")
+    ] = None,
+    tolerance: Annotated[
+        str, typer.Option(help="How far the evidence may be off on other devices or software.")
+    ] = "1%",
     slices: Annotated[
         str | None,
         typer.Option(help="Columns of metadata, or class, joined by commas: what each of their values covers."),
@@ -67,62 +67,32 @@ def measure(
         raise InputError("--save-calibration needs something to save: give --calibrate as well")
     if per_input is not None:
         writer_for(per_input)
-    columns = _split(slices)
-    net = load_model(model, weights, device)
-    origin, told = weights_of(model, net, weights)
-    read = partial(
-        load_data,
-        batch_size=batch_size,
-        mean=parse_channels(mean),
-        std=parse_channels(std),
-        padding=parse_padding(padding),
-    )
-    saved = calibrate is not None and Path(calibrate).is_file()
-    training = None if calibrate is None or saved else read(calibrate, split="train")
-    suite = read(data)
-    if criteria:
-        # After the model, whose module may define criteria of its own.
-        chosen = [criterion_from_text(text) for text in criteria]
-    elif calibrate is None:
-        chosen = defaults.without_training_data()
-    else:
-        source = training or suite
-        names, batches = defaults.layers_of(net, layers, source.loader, metadata=_split(metadata))
-        chosen, source = defaults.with_training_data(names), replace(source, loader=batches)
-        training, suite = (None, source) if training is None else (source, suite)
-    chosen = defaults.with_errors(chosen) if errors else chosen
-    scaling = {"mean": parse_channels(mean), "std": parse_channels(std)}
-    preprocessing = scaling if any(scaling.values()) else None
-    coverage = Coverage(
-        net, chosen, layers=layers, cuda_graph=cuda_graph, preprocessing=preprocessing, metadata=_split(metadata)
-    )
-    notes = [told]
-    if calibrate is not None:
-        if training is None:
-            coverage.calibrate(Path(calibrate))
-        else:
-            notes.append(training.note)
-            coverage.calibrate(training.loader)
-        if save_calibration is not None:
-            coverage.save_calibration(save_calibration)
-    before, earlier = None, 0
-    if init is not None:
-        first = read(init, split="train")
-        notes.append(first.note)
-        coverage.assess(first.loader)
-        before, earlier = coverage.values(), coverage.inputs
-    notes.append(suite.note)
-    coverage.assess(suite.loader, slices=columns, per_input=per_input is not None)
-    said = list(dict.fromkeys(sentence for sentence in notes if sentence is not None))
-    result = coverage.results(
+    allowed = parse_share(tolerance, "--tolerance")
+    names = Names(
         model=model,
-        suite=suite.name,
-        inputs=coverage.inputs - earlier,
-        before=before,
-        weights=origin,
-        notes=said,
-        missing=missing,
+        data=data,
+        weights=None if weights is None else str(weights),
+        calibrate=calibrate,
+        init=init,
+        layers=layers,
+        mean=mean,
+        std=std,
+        padding=padding,
+        metadata=metadata,
+        batch_size=batch_size,
+        device=device,
+        cuda_graph=cuda_graph,
     )
+    measured = measure_named(
+        names,
+        criteria or (),
+        slices=split_columns(slices),
+        per_input=per_input is not None,
+        missing=missing,
+        errors=errors,
+        save_calibration=save_calibration,
+    )
+    coverage, result = measured.coverage, measured.result
     # Files first: whoever reads the output may stop reading.
     if save is not None:
         coverage.save(save)
@@ -130,8 +100,6 @@ def measure(
         result.write(json)
     if per_input is not None:
         coverage.per_input().write(per_input)
+    if evidence is not None:
+        coverage.evidence(result, tolerance=allowed).write(evidence)
     print_result(result, by_layer=by_layer)
-
-
-def _split(text: str | None) -> list[str]:
-    return [] if text is None else [part.strip() for part in text.split(",") if part.strip()]

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from neuralcov.core.errors import InputError
-from neuralcov.results.gate import ALL, Policy, Waiver
 from neuralcov.results.places import CLASS, KINDS, LAYER, SLICE, Place, PlacedGate
+from neuralcov.results.policy import ALL, MAX, MAX_DROP, MIN, Basis, Policy, Waiver
 
 _KEYS = ("min", "max", "max_drop", "allow_alarm", "waivers", "baseline", "gate")
-_GATE_KEYS = ("figure", "min", "max", *KINDS)
+_LIMIT_KEYS = ("limit", "requirement", "reason")
+_GATE_KEYS = ("figure", "min", "max", "requirement", "reason", *KINDS)
 _EXAMPLES = {LAYER: "'layer4.*'", SLICE: "'weather=rain'"}
 _WAIVER_KEYS = ("gate", *KINDS, "reason", "owner", "expires")
 
@@ -57,16 +58,20 @@ def policy_of(content: Mapping[str, Any], where: str) -> tuple[Policy, Path | No
     unknown = [key for key in content if key not in _KEYS]
     if unknown:
         raise InputError(f"{where}: {unknown[0]!r} is not known; there are {', '.join(_KEYS)}")
+    bases: dict[tuple[str, str], Basis] = {}
+    least, most = (_limits(_table(content, key, where), key, where, bases) for key in (MIN, MAX))
     drop = content.get("max_drop", {})
-    given = [f"{name}={limit}" for name, limit in drop.items()] if isinstance(drop, dict) else [str(drop)]
+    whole = not isinstance(drop, dict) or "limit" in drop
+    given = _limits({ALL: drop} if whole else drop, MAX_DROP, where, bases)
     allowed = [f"{name}={reason}" for name, reason in _table(content, "allow_alarm", where).items()]
     waivers = tuple(_waiver(entry, where) for entry in _tables(content, "waivers", where))
     policy = Policy(
-        thresholds([f"{name}={limit}" for name, limit in _table(content, "min", where).items()], f"{where}: min"),
-        thresholds([f"{name}={limit}" for name, limit in _table(content, "max", where).items()], f"{where}: max"),
+        thresholds(least, f"{where}: min"),
+        thresholds(most, f"{where}: max"),
         drops(given, f"{where}: max_drop"),
         reasons(allowed),
         waivers,
+        bases=bases,
     )
     for entry in _tables(content, "gate", where):
         policy = policy.joined(_gate(entry, where))
@@ -104,6 +109,27 @@ def _table(content: Mapping[str, Any], key: str, where: str) -> Mapping[str, Any
     return found
 
 
+def _limits(table: Mapping[str, Any], asks: str, where: str, bases: dict[tuple[str, str], Basis]) -> list[str]:
+    """Return limits as ``NAME=NUMBER``, and note what they rest on: ``{ limit = 0.9, requirement = "R1", … }``."""
+    found = []
+    for name, entry in table.items():
+        limit = entry
+        if isinstance(entry, dict):
+            if "limit" not in entry or any(key not in _LIMIT_KEYS for key in entry):
+                raise InputError(
+                    f"{where}: {asks} of {name}: expected a number, or limit with requirement and reason, not {entry!r}"
+                )
+            limit = entry["limit"]
+            bases[asks, name] = _basis(entry)
+        found.append(f"{name}={limit}")
+    return found
+
+
+def _basis(entry: Mapping[str, Any]) -> Basis:
+    requirement, reason = (None if entry.get(key) is None else str(entry[key]) for key in ("requirement", "reason"))
+    return Basis(requirement, reason)
+
+
 def _waiver(entry: Any, where: str) -> Waiver:
     if not isinstance(entry, dict) or any(key not in _WAIVER_KEYS for key in entry):
         raise InputError(f"{where}: a waiver has {', '.join(_WAIVER_KEYS)}, and not {entry!r}")
@@ -132,12 +158,13 @@ def _gate(entry: Any, where: str) -> Policy:
     figure = entry.get("figure")
     if not isinstance(figure, str) or not ("min" in entry or "max" in entry):
         raise InputError(f'{where}: the gate {entry!r} needs a figure and a min or a max: figure = "SNAC", min = 0.1')
-    limits = {key: _number(str(entry[key]), f"{where}: {figure}") for key in ("min", "max") if key in entry}
-    place = _place(entry, where)
+    limits = {key: _number(str(entry[key]), f"{where}: {figure}") for key in (MIN, MAX) if key in entry}
+    place, basis = _place(entry, where), _basis(entry)
     if place is not None:
-        return Policy(placed=(PlacedGate(figure, place, limits.get("min"), limits.get("max")),))
-    least, most = ({figure: limits[key]} if key in limits else {} for key in ("min", "max"))
-    return Policy(least, most)
+        asked = PlacedGate(figure, place, limits.get(MIN), limits.get(MAX), basis.requirement, basis.reason)
+        return Policy(placed=(asked,))
+    least, most = ({figure: limits[key]} if key in limits else {} for key in (MIN, MAX))
+    return Policy(least, most, bases={(asks, figure): basis for asks in limits})
 
 
 def _place(entry: Mapping[str, Any], where: str) -> Place | None:

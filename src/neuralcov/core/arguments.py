@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import importlib
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,6 +27,16 @@ def format_value(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "|".join(format_value(item) for item in value)
     return str(value)
+
+
+def plain_key(name: str) -> str:
+    """Return the name of a criterion in letters, digits, ``_``, ``.`` and ``-``, with its class in small letters.
+
+    >>> plain_key("NC(0.75)"), plain_key("LSC(10, by=label)"), plain_key("NLC")
+    ('nc_0.75', 'lsc_10_by_label', 'nlc')
+    """
+    head, opened, rest = name.partition("(")
+    return re.sub(r"[^0-9A-Za-z.-]+", "_", head.lower() + opened + rest).strip("_")
 
 
 def argument_error(owner: object, field: str, rule: str) -> HyperParameterError:
@@ -175,3 +186,12 @@ def without_match(names: Iterable[str], pattern: str) -> list[str]:
     wanted, unwanted = split_globs(pattern)
     parts = [(glob, glob) for glob in wanted] + [(f"!{glob}", glob) for glob in unwanted]
     return [part for part, glob in parts if not any(fnmatch.fnmatchcase(name, glob) for name in known)]
+
+
+def with_tuples(value: Any) -> Any:
+    """Turn lists of a file into tuples: JSON has no tuples, hyper-parameters have no lists.
+
+    >>> with_tuples(["a", [1, 2]])
+    ('a', (1, 2))
+    """
+    return tuple(with_tuples(item) for item in value) if isinstance(value, (list, tuple)) else value

@@ -6,7 +6,6 @@ Write one by subclassing :class:`Criterion` or a base of others; ``docs/adding-a
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -18,13 +17,13 @@ from torch import Tensor
 
 from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
-from neuralcov.core.arguments import format_value
+from neuralcov.core.arguments import format_value, plain_key
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.optional_figures import OptionalFigures
 from neuralcov.core.records import Record
-from neuralcov.core.registry import load_offered, register, stored_class
+from neuralcov.core.registry import register
 from neuralcov.core.shapes import Bool, Float, Int
 
 if TYPE_CHECKING:
@@ -126,6 +125,11 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
             elif value != parameter.default:
                 parts.append(f"{parameter.name}={format_value(value)}")
         return type(self).__name__ + (f"({', '.join(parts)})" if parts else "")
+
+    @property
+    def key(self) -> str:
+        """The name as trackers of experiments accept it, such as ``nc_0.75``."""
+        return plain_key(self.name)
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -323,24 +327,6 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
                 "with calibration= a saved one, or give --calibrate on the command line"
             )
         return self.learnt
-
-
-def criterion_class(name: str) -> type[Criterion[Any]] | None:
-    """Return the criterion of that name, in any case; bases that cannot be used themselves do not count.
-
-    A name that nobody has imported may be that of an installed package, which offers its criteria under the entry point
-    group ``neuralcov.criteria``.
-    """
-    if name.lower() not in Criterion.known:
-        load_offered()
-    cls = Criterion.known.get(name.lower())
-    return None if cls is None or cls.is_base or inspect.isabstract(cls) else cls
-
-
-def criterion_stored_as(name: str) -> type[Criterion[Any]] | None:
-    """Return the criterion that files call so, if it is imported or an installed package offers it."""
-    cls = criterion_class(name.rpartition(".")[2])
-    return cls if cls is not None and stored_class(cls) == name else None
 
 
 @cache

@@ -17,6 +17,7 @@ from neuralcov.coverage import assessing, calibrating, saving
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.data import CoverageData
+from neuralcov.coverage.evidence import EvidenceCoverage
 from neuralcov.coverage.judging import JudgingCoverage
 from neuralcov.coverage.listening import ListeningCoverage
 from neuralcov.coverage.measurement import Measurement
@@ -30,7 +31,7 @@ from neuralcov.tap.inputs import Lengths, Unpack
 from neuralcov.tap.rows import Rows
 
 
-class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage):
+class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCoverage):
     """Measure the test coverage of a model.
 
     Args:

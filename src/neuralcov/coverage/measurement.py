@@ -162,7 +162,14 @@ class Measurement:
 
     def describe(self) -> dict[str, Any]:
         """Return where the measurement comes from, as files keep it."""
-        return self.provenance.describe(self.device, empty=self.collection.empty)
+        told = self.provenance.describe(self.device, empty=self.collection.empty)
+        return told if self.procedure is None else {**told, "procedure": self.procedure}
+
+    @property
+    def procedure(self) -> Mapping[str, Any] | None:
+        """Return how these inputs were measured, where that was noted and no others were observed since."""
+        noted = self.provenance.states.procedure
+        return noted if noted is not None and noted.get("inputs") == self.collection.inputs else None
 
     def model_id(self) -> str | None:
         """Return the SHA-256 of the weights that the inputs were measured on, if a file told it or it was made."""

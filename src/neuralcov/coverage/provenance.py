@@ -137,6 +137,7 @@ class Origin:
         parents: the ids of the files that were merged in.
         file: the id of the file that this was loaded from.
         moving: whether the weights changed meanwhile, so that the inputs were measured on others than these too.
+        procedure: how the inputs were measured, where somebody noted it, with the number of inputs it is about.
     """
 
     model: dict[str, Any] | None = None
@@ -145,6 +146,7 @@ class Origin:
     parents: tuple[str, ...] = ()
     file: str | None = None
     moving: bool = False
+    procedure: Mapping[str, Any] | None = None
 
     @property
     def id(self) -> str | None:
@@ -224,10 +226,14 @@ class Provenance:
         model = told.get("model")
         weights = None if self.model is None else Weights(self.model)
         parents = tuple(str(parent) for parent in told.get("parents", ()))
-        self.states = Origin(model, weights, model is not None, parents, file)
+        self.states = Origin(model, weights, model is not None, parents, file, procedure=told.get("procedure"))
         taught = told.get("calibration", {}).get("model")
         if self.calibration is None and taught is not None:
             self.calibration = Origin(taught, weights)
+
+    def note_procedure(self, procedure: Mapping[str, Any]) -> None:
+        """Note how the inputs so far were measured."""
+        self.states = replace(self.states, procedure=procedure)
 
     def merged(self, other: Provenance) -> None:
         """Note which files were merged in."""

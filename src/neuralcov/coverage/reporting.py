@@ -15,7 +15,8 @@ from neuralcov.report.content import ReportContent
 from neuralcov.report.formats import format_of, write_report
 from neuralcov.report.html import render_summary
 from neuralcov.results.compare import Comparison
-from neuralcov.results.gate import Policy, Verdict, judge_gate
+from neuralcov.results.gate import Verdict, judge_gate
+from neuralcov.results.policy import Policy
 
 
 class ReportingCoverage(CoverageData):

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations, activation_keys
 from neuralcov.core.criterion import Criterion
+from neuralcov.core.digests import splitmix64_words
 from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Bool, Int
 from neuralcov.coverage.excluded import ExcludedInputs
@@ -125,6 +126,9 @@ class SeenInputs:
         self._sketch = Sketch()
         self._pending: list[_Pending] = []
         self._rows = self._bytes = 0
+        # A sum over all inputs of key and place, mixed; None where inputs came that have no place.
+        self._order: int | None = 0
+        self._placed = 0
         self._current = Run(None, 0)
         self._sums = (0, 0)
 
@@ -191,6 +195,12 @@ class SeenInputs:
         """Return how many inputs all runs had."""
         return sum(run.inputs for run in self.runs)
 
+    @property
+    def order(self) -> str | None:
+        """Return a mark of the order of the inputs, whatever the batches; ``None`` where it is not known."""
+        self._settle()
+        return None if self._order is None or self._placed != self.inputs else f"{self._order:016x}"
+
     def end_run(self) -> None:
         """End the run under way: what comes now is another."""
         self._runs = self.runs
@@ -249,6 +259,7 @@ class SeenInputs:
         if self.mark == other.mark:
             self._sketch = self._sketch.merge(other._sketch)
         self._runs += other._runs
+        self._order = None
         self.excluded.merge(other.excluded)
         self.counts.merge(other.counts)
         self.shared += other.shared + shared
@@ -289,6 +300,11 @@ class SeenInputs:
         sums = words.sum(0, dtype=np.uint64)  # modulo 2⁶⁴
         self._sums = ((self._sums[0] + int(sums[0])) % _WORDS, (self._sums[1] + int(sums[1])) % _WORDS)
         self._sketch = self._sketch.add(words[:, 0])
+        if self._order is not None:
+            places = splitmix64_words(np.arange(self._placed, self._placed + len(words)))
+            mixed = splitmix64_words(words[:, 0].view(np.int64) ^ places).view(np.uint64)
+            self._order = (self._order + int(mixed.sum(dtype=np.uint64))) % _WORDS
+            self._placed += len(words)
 
 
 def _raw_keys(batch: Activations) -> tuple[Tensor, tuple[int, ...]]:

@@ -6,7 +6,7 @@ of every tensor; and only then the tensors themselves, each with its SHA-256.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,9 +15,10 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
+from neuralcov.core.arguments import with_tuples
 from neuralcov.core.container import CALIBRATION, STATE, AnyPath, Container, opened, save, write
-from neuralcov.core.criterion import criterion_class, criterion_stored_as
 from neuralcov.core.errors import HyperParameterError, NeuralcovError
+from neuralcov.core.find_criterion import criterion_class, criterion_stored_as
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.old_identity import old_identity
@@ -267,7 +268,7 @@ class _Entry:
                 "upgrade neuralcov"
             )
         try:
-            criterion = found(**{parameter: _thaw(value) for parameter, value in entry["parameters"].items()})
+            criterion = found(**{parameter: with_tuples(value) for parameter, value in entry["parameters"].items()})
         except HyperParameterError as error:
             raise file.error(str(error)) from error
         calibration = entry["calibration"]
@@ -323,8 +324,3 @@ def _damage_told(file: Container) -> Iterator[None]:
         raise file.error(str(error)) from error
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise file.error(f"the header is damaged ({error!r})") from error
-
-
-def _thaw(value: Any) -> Any:
-    """Turn lists into tuples: JSON has no tuples, hyper-parameters have no lists."""
-    return tuple(_thaw(item) for item in value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -16,8 +16,10 @@ from neuralcov.integrations.trackers import metrics_of
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
+    from torchmetrics.utilities.distributed import gather_all_tensors
 else:
     Metric = require("torchmetrics", "coverage metrics", extra="torchmetrics").Metric
+    gather_all_tensors = require("torchmetrics.utilities.distributed", "coverage metrics").gather_all_tensors
 
 
 class CoverageMetric(Metric):
@@ -70,7 +72,9 @@ class CoverageMetric(Metric):
         self.coverage.reset()
 
     @override
-    def _sync_dist(self, dist_sync_fn: Callable[..., Any], process_group: Any | None = None) -> None:
+    def _sync_dist(
+        self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any | None = None
+    ) -> None:
         self._own = self.coverage.snapshot()
         ours = torch.frombuffer(bytearray(packed(self.coverage)) or bytearray(1), dtype=torch.uint8)
         gathered = dist_sync_fn(ours.to(self.device), group=process_group or self.process_group)

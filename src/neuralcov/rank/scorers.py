@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import Criterion, criterion_class
+from neuralcov.core.criterion import Criterion
 from neuralcov.core.digests import content_keys
 from neuralcov.core.errors import CalibrationError, InputError
+from neuralcov.core.find_criterion import criterion_class
 from neuralcov.core.shapes import Float, Int
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.statistics.calibration import Calibration

@@ -86,8 +86,8 @@ def _markdown_parts(content: ReportContent) -> Iterator[str]:
     checks = words.sanity_checks(result.sanity)
     if checks:
         yield "\n### Is it sane?\n\n"
-        for check in checks:
-            yield f"- {_SIGNS.get(check.state, '⚠️')} {_said(f'{check.head}. {check.rest}'.strip())}\n"
+        for sane in checks:
+            yield f"- {_SIGNS.get(sane.state, '⚠️')} {_said(f'{sane.head}. {sane.rest}'.strip())}\n"
     for sentence in words.warnings(result):
         yield f"- ⚠️ {_said(sentence)}\n"
     yield "\n### Criteria\n\n| criterion | value | second half added | beside it |\n|---|---:|---:|---|\n"
@@ -119,20 +119,20 @@ def _markdown_table(table: tables.PageTable, title: str) -> Iterator[str]:
 
 
 def _said(text: str) -> str:
-    """Return text that Markdown shows as it is: no markup, no HTML, no mention of a user.
+    r"""Return text that Markdown shows as it is: no markup, no HTML, no mention of a user.
 
     >>> _said("a|b <i> *x* @me")
-    'a\\\\|b &lt;i&gt; \\\\*x\\\\* @\\u2060me'
+    'a\\|b &lt;i&gt; \\*x\\* @\u2060me'
     """
     plain = _MEANINGFUL.sub(r"\\\1", " ".join(text.split()))
     return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u2060")
 
 
 def _name(text: str) -> str:
-    """Return a name as code, in a table too.
+    r"""Return a name as code, in a table too.
 
     >>> _name("NC(0.75)"), _name("a|b"), _name("x`y")
-    ('`NC(0.75)`', '`a\\\\|b`', '`` x`y ``')
+    ('`NC(0.75)`', '`a\\|b`', '`` x`y ``')
     """
     plain = " ".join(text.split()).replace("|", "\\|") or " "
     longest = max((len(run) for run in re.findall("`+", plain)), default=0)

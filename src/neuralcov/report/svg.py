@@ -110,8 +110,8 @@ def growth_chart(name: str, curve: GrowthCurve, reference: Reference | None = No
     ]
     for size, value, error in curve.forecast:
         if error is not None and math.isfinite(value + error):
-            x = _short(across(size))
-            parts.append(f'<path class="e" d="M{x} {_short(up(value - error))}V{_short(up(value + error))}"/>')
+            at = _short(across(size))
+            parts.append(f'<path class="e" d="M{at} {_short(up(value - error))}V{_short(up(value + error))}"/>')
     x, y = own[-1]
     parts.append(f'<circle class="sf" cx="{_short(across(x))}" cy="{_short(up(y))}" r="3.5"/>')
     label = f"{name} against the number of inputs: {show_value(y)} at {x:,.0f}"

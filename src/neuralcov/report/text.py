@@ -204,7 +204,8 @@ def gate_lines(verdict: Verdict) -> list[str]:
     for check in verdict.checks:
         state = "met" if check.met else "WAIVED" if check.fine else "NOT MET"
         why = f" ({check.waived})" if check.waived is not None and not check.met else ""
-        lines.append(f"{state}: {_labelled(check)}{why}")
+        asked_by = "" if check.requirement is None else f" [{check.requirement}]"
+        lines.append(f"{state}: {_labelled(check)}{asked_by}{why}")
     failed = sum(not check.fine for check in verdict.checks)
     end = "gate met" if verdict.met else f"gate NOT met: {failed} of {len(verdict.checks)} checks failed"
     return [*lines, end]

@@ -5,104 +5,33 @@ from __future__ import annotations
 import datetime
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from neuralcov.core.errors import InputError
 from neuralcov.results.compare import ERRORS_APART, NO_ERROR, NOT_JUDGED, Comparison, Row
 from neuralcov.results.figures import find_figure
-from neuralcov.results.places import CLASS, LAYER, Place, PlacedGate, figures_at
+from neuralcov.results.places import LAYER, Place, PlacedGate, figures_at
+from neuralcov.results.policy import ALL, MAX, MAX_DROP, MIN, Policy, Waiver
 from neuralcov.results.results import Results
 
 SCHEMA = 1
-ALL = "*"
-
-
-@dataclass(frozen=True)
-class Waiver:
-    """Excuse a check until a date: that of a figure, those in a place, or that of a figure in a place.
-
-    Args:
-        gate: the figure, or ``alarm:NAME``, whose check is waived; ``None`` for all checks in a place.
-        reason: why.
-        owner: who answers for it.
-        expires: the last day it holds.
-        never_seen: a class of training data that need not occur, nor meet what is asked of it.
-        place: the layer, class or slice where checks are waived; without it, those of the whole suite are.
-    """
-
-    gate: str | None
-    reason: str
-    owner: str
-    expires: datetime.date
-    never_seen: int | None = None
-    place: Place | None = None
-
-    @property
-    def where(self) -> Place | None:
-        """Where it holds; ``None`` for the whole suite."""
-        return Place(CLASS, str(self.never_seen)) if self.never_seen is not None else self.place
-
-    @property
-    def subject(self) -> str:
-        """What is waived, in words."""
-        where = self.where
-        return " ".join([*([] if self.gate is None else [self.gate]), *([] if where is None else [f"[{where}]"])])
-
-    def excuses(self, figure: str, place: Place | None) -> bool:
-        """Return whether it is about a check of a figure in a place."""
-        where = self.where
-        if self.gate is None and where is None:
-            return False
-        there = place is None if where is None else place is not None and where.covers(place)
-        return there and self.gate in (None, figure)
-
-
-@dataclass(frozen=True)
-class Policy:
-    """Hold what is asked of a suite.
-
-    Args:
-        least: figure → what it must reach.
-        most: figure → what it must not exceed.
-        drops: figure → the share by which it may fall below the baseline; ``*`` for every criterion.
-        allowed: alarm → why it may stand.
-        waivers: checks that need not be met for a while.
-        placed: what is asked of layers, classes and slices.
-    """
-
-    least: Mapping[str, float] = field(default_factory=dict)
-    most: Mapping[str, float] = field(default_factory=dict)
-    drops: Mapping[str, float] = field(default_factory=dict)
-    allowed: Mapping[str, str] = field(default_factory=dict)
-    waivers: tuple[Waiver, ...] = ()
-    placed: tuple[PlacedGate, ...] = ()
-
-    @property
-    def asks(self) -> bool:
-        """Whether anything is asked."""
-        return bool(self.least or self.most or self.drops or self.placed)
-
-    def joined(self, other: Policy) -> Policy:
-        """Return both together; where they disagree, the other decides."""
-        return Policy(
-            {**self.least, **other.least},
-            {**self.most, **other.most},
-            {**self.drops, **other.drops},
-            {**self.allowed, **other.allowed},
-            (*self.waivers, *other.waivers),
-            (*self.placed, *other.placed),
-        )
 
 
 @dataclass(frozen=True)
 class Check:
-    """Hold one thing that was asked, and whether it is met; ``waived`` says why it need not be."""
+    """Hold one thing that was asked, and whether it is met.
+
+    ``waived`` says why it need not be; ``asks`` is ``min``, ``max`` or ``max_drop``, ``None`` for alarms and waivers.
+    """
 
     name: str
     met: bool
     sentence: str
     waived: str | None = None
+    asks: str | None = None
+    requirement: str | None = None
+    reason: str | None = None
 
     @property
     def fine(self) -> bool:
@@ -142,9 +71,9 @@ def judge_gate(result: Results, policy: Policy, today: datetime.date, comparison
     for check, excused in _alarms(result, policy, judging):
         judging.add(check if excused is None else replace(check, waived=excused))
     for name, limit in policy.least.items():
-        judging.add(_threshold(name, find_figure(result, name).value, limit, least=True))
+        judging.add(_based(_threshold(name, find_figure(result, name).value, limit, least=True), policy, MIN))
     for name, limit in policy.most.items():
-        judging.add(_threshold(name, find_figure(result, name).value, limit, least=False))
+        judging.add(_based(_threshold(name, find_figure(result, name).value, limit, least=False), policy, MAX))
     for gate in policy.placed:
         for place, check in _placed(result, gate, notes):
             judging.add(check, gate.figure, place)
@@ -153,7 +82,7 @@ def judge_gate(result: Results, policy: Policy, today: datetime.date, comparison
             raise InputError("a limit on drops needs a baseline: give --baseline FILE")
         notes += comparison.notes
         for check in _drops(comparison, policy.drops, list(result.values), notes):
-            judging.add(check)
+            judging.add(_based(check, policy, MAX_DROP))
     checks = (*judging.checks, *_expired(policy.waivers, today))
     return Verdict(result.suite, checks, (*notes, *judging.idle()))
 
@@ -182,6 +111,12 @@ class _Judging:
             for waiver in self.holding
             if waiver not in self.used
         ]
+
+
+def _based(check: Check, policy: Policy, asks: str) -> Check:
+    """Say with a check what it asks, and what that rests on."""
+    basis = policy.basis(asks, check.name)
+    return replace(check, asks=asks, requirement=basis.requirement, reason=basis.reason)
 
 
 def _alarms(result: Results, policy: Policy, judging: _Judging) -> Iterator[tuple[Check, str | None]]:
@@ -220,7 +155,9 @@ def _placed(result: Results, gate: PlacedGate, notes: list[str]) -> Iterator[tup
         judged = True
         for limit, least in ((gate.least, True), (gate.most, False)):
             if limit is not None:
-                yield place, _threshold(gate.figure, value, limit, least=least, place=place)
+                check = _threshold(gate.figure, value, limit, least=least, place=place)
+                asks = MIN if least else MAX
+                yield place, replace(check, asks=asks, requirement=gate.requirement, reason=gate.reason)
     if not judged:
         yield (
             gate.place,

@@ -57,12 +57,16 @@ class PlacedGate:
         place: where.
         least: what it must reach there, if anything.
         most: what it must not exceed there, if anything.
+        requirement: the id of a requirement that this rests on.
+        reason: why this number.
     """
 
     figure: str
     place: Place
     least: float | None = None
     most: float | None = None
+    requirement: str | None = None
+    reason: str | None = None
 
 
 def figures_at(result: Results, gate: PlacedGate) -> dict[Place, float | None]:

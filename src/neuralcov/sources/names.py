@@ -13,8 +13,9 @@ from typing import Any, Protocol, cast
 
 from torch import nn
 
-from neuralcov.core.criterion import Criterion, criterion_class, parameters_of
+from neuralcov.core.criterion import Criterion, parameters_of
 from neuralcov.core.errors import HyperParameterError, InputError
+from neuralcov.core.find_criterion import criterion_class
 from neuralcov.sources.samples import Samples
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from hypothesis import strategies as st
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
@@ -15,7 +15,7 @@ from neuralcov.core.records import flatten, map_tensors
 from neuralcov.statistics.calibration import Calibration
 
 CLASSES = 3
-_FLAVOURS = ("smooth", "ties", "rectified", "scaled", "constant")
+FLAVOURS = ("smooth", "ties", "rectified", "scaled", "constant")
 
 
 @dataclass(frozen=True)
@@ -28,16 +28,33 @@ class LawCase:
     candidates: Activations
 
 
-@st.composite
-def cases(draw: st.DrawFn, criterion: Criterion[Any], *, padded: bool = True) -> LawCase:
-    """Return cases for ``criterion``, calibrated on data of the same kind as the suite."""
-    widths = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
-    flavour = draw(st.sampled_from(_FLAVOURS))
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
-    training = random_batch(generator, widths, draw(st.integers(8, 30)), flavour)
-    suite = random_batch(generator, widths, draw(st.integers(1, 14)), flavour, spread=1.3)
-    candidates = random_batch(generator, widths, draw(st.integers(1, 5)), flavour, spread=1.6)
-    if padded and draw(st.booleans()):
+def random_case(criterion: Criterion[Any], number: int) -> LawCase:
+    """Return the case of a number for ``criterion``, the same whenever it is asked for."""
+    draw = random.Random(number)
+    widths = [draw.randint(1, 6) for _ in range(draw.randint(1, 3))]
+    sizes = draw.randint(8, 30), draw.randint(1, 14), draw.randint(1, 5)
+    return make_case(criterion, widths, FLAVOURS[number % len(FLAVOURS)], number, sizes, padded=draw.random() < 0.5)
+
+
+def make_case(
+    criterion: Criterion[Any], widths: list[int], flavour: str, seed: int, sizes: tuple[int, int, int], *, padded: bool
+) -> LawCase:
+    """Return a case for ``criterion``, calibrated on data of the same kind as the suite.
+
+    Args:
+        criterion: uncalibrated.
+        widths: of the layers.
+        flavour: one of ``FLAVOURS``.
+        seed: of all numbers.
+        sizes: of training data, suite and candidates.
+        padded: whether some inputs of the suite lack a layer.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    spreads = (1.0, 1.3, 1.6)
+    training, suite, candidates = (
+        random_batch(generator, widths, size, flavour, spread) for size, spread in zip(sizes, spreads, strict=True)
+    )
+    if padded:
         suite = _with_absent_steps(suite, generator)
     return LawCase(calibrated(criterion, training), training, suite, candidates)
 

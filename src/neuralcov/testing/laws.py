@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from hypothesis import HealthCheck, given, settings
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.arguments import require
 from neuralcov.core.counts import NOT_FINITE, VALID
 from neuralcov.core.criterion import (
     ALL_PROMISES,
@@ -27,7 +27,7 @@ from neuralcov.core.criterion import (
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.records import flatten, unflatten
 from neuralcov.testing import admitting, keeping
-from neuralcov.testing.cases import LawCase, calibrated, cases, moved, with_not_finite
+from neuralcov.testing.cases import LawCase, calibrated, moved, with_not_finite
 from neuralcov.testing.cases import copied as _copy
 from neuralcov.testing.cases import same as _same
 from neuralcov.testing.cases import unchanged as _unchanged
@@ -56,19 +56,22 @@ def check_criterion(criterion: Criterion[Any], *, examples: int = 20, device: to
 
 def check_devices(criterion: Criterion[Any], device: torch.device | str, *, examples: int = 20) -> None:
     """Check that value and gains of ``criterion`` on ``device`` are those on the CPU."""
-    _try(lambda case: _law_devices_agree(case, device), criterion, examples)
+    _try(devices_law(device), criterion, examples)
 
 
 def _try(law: Law, criterion: Criterion[Any], examples: int) -> None:
-    @settings(
+    hypothesis = require("hypothesis", "laws on random cases", extra="testing")
+    from neuralcov.testing.strategies import cases
+
+    @hypothesis.settings(  # type: ignore[untyped-decorator]
         max_examples=examples,
         deadline=None,
         derandomize=True,
         database=None,
         report_multiple_bugs=False,
-        suppress_health_check=list(HealthCheck),
+        suppress_health_check=list(hypothesis.HealthCheck),
     )
-    @given(case=cases(criterion))
+    @hypothesis.given(case=cases(criterion))  # type: ignore[untyped-decorator]
     def attempt(case: LawCase) -> None:
         law(case)
 
@@ -292,7 +295,16 @@ LAWS: tuple[Law, ...] = (
 )
 
 
-def _law_devices_agree(case: LawCase, device: torch.device | str) -> None:
+def devices_law(device: torch.device | str) -> Law:
+    """Return the law that value and gains on a device are those on the CPU."""
+
+    def law_devices_agree(case: LawCase) -> None:
+        _devices_agree(case, device)
+
+    return law_devices_agree
+
+
+def _devices_agree(case: LawCase, device: torch.device | str) -> None:
     uncalibrated = type(case.criterion)(**case.criterion.parameters)
     criterion = calibrated(uncalibrated, moved(case.training, device))
     there = moved(case.suite, device)

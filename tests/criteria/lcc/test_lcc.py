@@ -14,8 +14,7 @@ import neuralcov as nc
 from neuralcov.core.errors import CalibrationError, HyperParameterError, InputError
 from neuralcov.criteria.kind_set import as_kinds
 from neuralcov.criteria.lcc import lcc as module
-
-from .oracle import Layer, jackknife, over_layers, without_each_fold
+from neuralcov.testing.oracles.kinds import Layer, jackknife, over_layers, without_each_fold
 
 WIDTHS = {"conv": 5, "norm": 5, "hidden": 3, "fc": 4, "one": 1}
 

@@ -1,23 +1,35 @@
-"""LCC by brute force: plain Python and NumPy, one input at a time, from the written definition alone."""
+"""The oracle of LCC: plain Python and NumPy, one input at a time, from the written definition alone."""
+
+from __future__ import annotations
 
 import hashlib
 import math
 from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
+from typing_extensions import override
+
+from neuralcov.testing.oracles.oracle import Oracle
+from neuralcov.testing.oracles.suites import Suite, joined
+
+Box = tuple[int, ...]
+Kind = tuple[Box, int | None]
 
 MASK = (1 << 64) - 1
 
 
-def mix(seed):
-    """One output of SplitMix64 for a seed (Steele, Lea and Flood, 2014)."""
+def mix(seed: int) -> int:
+    """Return one output of SplitMix64 for a seed (Steele, Lea and Flood, 2014)."""
     z = (seed + 0x9E3779B97F4A7C15) & MASK
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
     z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
     return z ^ (z >> 31)
 
 
-def over_layers(values, over="median"):
+def over_layers(values: Iterable[float], over: str = "median") -> float:
+    """Bring the values of layers together."""
     values = sorted(values)
     if over == "mean":
         return sum(values) / len(values)
@@ -30,9 +42,18 @@ def over_layers(values, over="median"):
 
 
 class Layer:
-    """One layer, calibrated on outputs (n, m) with decisions (or None) and folds."""
+    """Know one layer, calibrated on outputs (n, m) with decisions (or None) and folds."""
 
-    def __init__(self, name, outputs, decisions, folds, resolution=0.5, directions=8, seed=0):
+    def __init__(
+        self,
+        name: str,
+        outputs: np.ndarray,
+        decisions: Sequence[int] | None,
+        folds: Iterable[int],
+        resolution: float = 0.5,
+        directions: int = 8,
+        seed: int = 0,
+    ) -> None:
         self.resolution, self.directions = resolution, directions
         digest = hashlib.sha256(f"neuralcov.LCC/{seed}/{name}".encode()).digest()
         self.key = int.from_bytes(digest[:8], "little")
@@ -43,14 +64,15 @@ class Layer:
         along = outputs.astype(np.float64) @ self.signs
         self.mean, self.std = along.mean(0), along.std(0)
         self.flat = self.std <= 2.0**-48 * np.abs(along).max(0)
-        self.counts = len(outputs) >= 2 and not self.flat.all()
+        self.counts = bool(len(outputs) >= 2 and not self.flat.all())
         self.training = [self.kind(row, None if decisions is None else decisions[i]) for i, row in enumerate(outputs)]
         self.folds = list(folds)
         self.table = Counter(self.training)
         self.boxes = {box for box, _ in self.table}
         self.total = sum(count**-0.5 for count in self.table.values())
 
-    def kind(self, row, decision):
+    def kind(self, row: np.ndarray, decision: int | None) -> Kind:
+        """Return the box of an input with what the model decided."""
         box = []
         for j in range(self.directions):
             if self.flat[j]:
@@ -61,8 +83,8 @@ class Layer:
             box.append(max(-(2**31), min(2**31, step)))
         return tuple(box), decision
 
-    def words(self, kind):
-        """The 128 bits a kind is stored as."""
+    def words(self, kind: Kind) -> tuple[int, ...]:
+        """Return the 128 bits a kind is stored as."""
         found = []
         for word in (self.key, mix(self.key)):
             for step in kind[0]:
@@ -70,17 +92,20 @@ class Layer:
             found.append(mix(word ^ (0 if kind[1] is None else (kind[1] + 1) & MASK)))
         return tuple(found)
 
-    def weight(self, kind):
+    def weight(self, kind: Kind) -> float:
+        """Return what a kind counts."""
         return weight(kind, self.table, self.boxes)
 
-    def value(self, kinds):
-        return sum(self.weight(kind) for kind in set(kinds)) / self.total
+    def value(self, kinds: Iterable[Kind]) -> float:
+        """Return the value of a suite of these kinds."""
+        return float(sum(self.weight(kind) for kind in set(kinds)) / self.total)
 
-    def off_map(self, kinds):
+    def off_map(self, kinds: Sequence[Kind]) -> float:
+        """Return the share of inputs in boxes that training never showed."""
         return sum(box not in self.boxes for box, _ in kinds) / len(kinds)
 
-    def against_the_others(self):
-        """b, and the share of fresh training inputs off the map: each fold as a suite against the other nine."""
+    def against_the_others(self) -> tuple[float, float]:
+        """Return b, and the share of fresh training inputs off the map: each fold as a suite against the other nine."""
         ratios, outside = [], []
         for fold in range(10):
             suite = [kind for kind, f in zip(self.training, self.folds, strict=True) if f == fold]
@@ -97,19 +122,21 @@ class Layer:
         b = sum(ratios) / len(ratios) if ratios and len(self.training) >= 100 else 1.0
         return b, sum(outside) / len(outside) if outside else math.nan
 
-    def relative(self, kinds):
+    def relative(self, kinds: Sequence[Kind]) -> float:
+        """Return the value against that of as many fresh training inputs."""
         expected = self.against_the_others()[0] * expected_share(self.table, len(kinds))
         return self.value(kinds) / expected if expected > 0 else math.nan
 
 
-def weight(kind, table, boxes):
+def weight(kind: Kind, table: Counter[Kind], boxes: set[Box]) -> float:
+    """Return what a kind counts by how often training showed it."""
     if kind in table:
-        return table[kind] ** -0.5
+        return float(table[kind] ** -0.5)
     return 1.0 if kind[0] in boxes else 0.0
 
 
-def expected_share(table, n):
-    """E(n): the share of the weight of training's kinds that n fresh training inputs are expected to show."""
+def expected_share(table: Counter[Kind], n: int) -> float:
+    """Return E(n): the share of the weight of training's kinds that n fresh training inputs are expected to show."""
     counts = list(table.values())
     once, twice, inputs = counts.count(1), counts.count(2), sum(counts)
     delta = once / (once + 2 * twice) if once + 2 * twice else 0.0
@@ -119,18 +146,55 @@ def expected_share(table, n):
     for count in counts:
         p = known * (count - delta) / rest if rest else 0.0
         shown += count**-0.5 * (1 - (1 - p) ** n)
-    return shown / sum(count**-0.5 for count in counts)
+    return float(shown / sum(count**-0.5 for count in counts))
 
 
-def jackknife(values):
-    """The delete-a-fold standard error."""
+def jackknife(values: Sequence[float]) -> float:
+    """Return the delete-a-fold standard error."""
     mean = sum(values) / len(values)
     return math.sqrt((len(values) - 1) / len(values) * sum((value - mean) ** 2 for value in values))
 
 
-def without_each_fold(kinds, folds):
-    """The suites that are left without each of its folds."""
-    by_fold = defaultdict(list)
+def without_each_fold(kinds: Iterable[Kind], folds: Iterable[int]) -> list[list[Kind]]:
+    """Return the suites that are left without each of its folds."""
+    by_fold: dict[int, list[Kind]] = defaultdict(list)
     for kind, fold in zip(kinds, folds, strict=True):
         by_fold[fold].append(kind)
     return [[kind for other, part in by_fold.items() if other != fold for kind in part] for fold in sorted(by_fold)]
+
+
+class LCC(Oracle):
+    """Weigh the kinds that a suite shows, layer by layer."""
+
+    exact = False
+    resolution: float
+    directions: int
+    over: str
+    seed: int
+
+    def __init__(self, training: Suite, **settings: Any) -> None:
+        super().__init__(training, **settings)
+        there = training.finite_rows
+        # Folds decide references beside the value, and no value.
+        self.maps = {
+            name: Layer(
+                name,
+                part[there & training.having(name)],
+                training.predictions[there & training.having(name)].tolist(),
+                [0] * int((there & training.having(name)).sum()),
+                self.resolution,
+                self.directions,
+                self.seed,
+            )
+            for name, part in training.layers.items()
+        }
+
+    @override
+    def value(self, batches: Sequence[Suite]) -> float:
+        suite, values = joined(batches), []
+        for name, layer in self.maps.items():
+            if layer.counts:
+                rows = np.flatnonzero(suite.finite_rows & suite.having(name))
+                kinds = [layer.kind(suite.layers[name][row], int(suite.predictions[row])) for row in rows]
+                values.append(layer.value(kinds))
+        return over_layers(values, self.over) if values else 0.0

@@ -1,0 +1,167 @@
+"""Measure what a command line names: the work of ``measure``, which ``verify`` does once more."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from neuralcov.cli import defaults
+from neuralcov.core.criterion import Criterion
+from neuralcov.core.errors import InputError
+from neuralcov.coverage.coverage import Coverage
+from neuralcov.results import Results
+from neuralcov.sources.data import load_data, parse_channels
+from neuralcov.sources.models import load_model, weights_of
+from neuralcov.sources.names import criterion_from_text
+from neuralcov.sources.npz import parse_padding
+
+
+@dataclass(frozen=True)
+class Names:
+    """Hold what to measure, as options of a command name it.
+
+    Args:
+        model: the model.
+        data: the suite.
+        weights: the model's weights.
+        calibrate: training data, or a saved calibration.
+        init: data to update with first.
+        layers: globs on the names of layers.
+        mean: per channel.
+        std: per channel.
+        padding: the token behind the end of texts.
+        metadata: keys of mappings that hold metadata.
+        batch_size: inputs per forward pass.
+        device: where the model runs.
+        cuda_graph: whether to record updates as CUDA graphs.
+    """
+
+    model: str
+    data: str
+    weights: str | None = None
+    calibrate: str | None = None
+    init: str | None = None
+    layers: str | None = None
+    mean: str | None = None
+    std: str | None = None
+    padding: str = "0"
+    metadata: str | None = None
+    batch_size: int = 100
+    device: str = "cpu"
+    cuda_graph: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Hold a coverage that has seen its suite, and what that gave."""
+
+    coverage: Coverage
+    result: Results
+
+
+def measure_named(
+    names: Names,
+    criteria: Sequence[str | Criterion[Any]] = (),
+    *,
+    slices: Sequence[str] = (),
+    per_input: bool = False,
+    missing: bool = False,
+    errors: bool = False,
+    save_calibration: Path | None = None,
+    expect: Callable[[nn.Module], None] = lambda net: None,
+) -> Measured:
+    """Measure a suite.
+
+    Args:
+        names: what to measure.
+        criteria: by which criteria, as texts or built; the defaults if there are none.
+        slices: columns of metadata.
+        per_input: whether to keep a table of the inputs.
+        missing: whether to name neurons of which nothing is covered.
+        errors: whether criteria that tick off cells keep their standard errors too.
+        save_calibration: where to write what calibration learnt.
+        expect: what to check of the model before anything runs.
+    """
+    weights = None if names.weights is None else Path(names.weights)
+    net = load_model(names.model, weights, names.device)
+    expect(net)
+    origin, told = weights_of(names.model, net, weights)
+    mean, std = parse_channels(names.mean), parse_channels(names.std)
+    read = partial(load_data, batch_size=names.batch_size, mean=mean, std=std, padding=parse_padding(names.padding))
+    calibrate, metadata = names.calibrate, split_columns(names.metadata)
+    saved = calibrate is not None and Path(calibrate).is_file()
+    training = None if calibrate is None or saved else read(calibrate, split="train")
+    suite = read(names.data)
+    if criteria:
+        # After the model, whose module may define criteria of its own.
+        chosen = [criterion_from_text(each) if isinstance(each, str) else each for each in criteria]
+    elif calibrate is None:
+        chosen = defaults.without_training_data()
+    else:
+        source = training or suite
+        found, batches = defaults.layers_of(net, names.layers, source.loader, metadata=metadata)
+        chosen, source = defaults.with_training_data(found), replace(source, loader=batches)
+        training, suite = (None, source) if training is None else (source, suite)
+    coverage = Coverage(
+        net,
+        defaults.with_errors(chosen) if errors else chosen,
+        layers=names.layers,
+        cuda_graph=names.cuda_graph,
+        preprocessing={"mean": mean, "std": std} if mean or std else None,
+        metadata=metadata,
+    )
+    notes = [told]
+    if calibrate is not None:
+        if training is None:
+            coverage.calibrate(Path(calibrate))
+        else:
+            notes.append(training.note)
+            coverage.calibrate(training.loader)
+        if save_calibration is not None:
+            coverage.save_calibration(save_calibration)
+    before, earlier = None, 0
+    if names.init is not None:
+        first = read(names.init, split="train")
+        notes.append(first.note)
+        coverage.assess(first.loader)
+        before, earlier = coverage.values(), coverage.inputs
+    notes.append(suite.note)
+    coverage.assess(suite.loader, slices=list(slices), per_input=per_input)
+    coverage.note_procedure(batch_size=names.batch_size, names=asdict(names), command=["neuralcov", *sys.argv[1:]])
+    result = coverage.results(
+        model=names.model,
+        suite=suite.name,
+        inputs=coverage.inputs - earlier,
+        before=before,
+        weights=origin,
+        notes=list(dict.fromkeys(sentence for sentence in notes if sentence is not None)),
+        missing=missing,
+    )
+    return Measured(coverage, result)
+
+
+def split_columns(text: str | None) -> list[str]:
+    """Return the names in a text that joins them by commas."""
+    return [] if text is None else [part.strip() for part in text.split(",") if part.strip()]
+
+
+def parse_share(text: str, option: str) -> float:
+    """Read a share from 0 to 1, or in per cent.
+
+    >>> parse_share("1%", "--tolerance"), parse_share("0.5", "--tolerance")
+    (0.01, 0.5)
+    """
+    plain = text.strip()
+    try:
+        share = float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
+    except ValueError as error:
+        raise InputError(f"{option} {text!r}: expected a share, such as 1% or 0.01") from error
+    if not 0 <= share < 1:
+        raise InputError(f"{option} {text!r}: expected a share from 0 to 1, such as 1% or 0.01")
+    return share
