@@ -19,6 +19,7 @@ from neuralcov.coverage.store import AnyPath
 from neuralcov.report import summary
 from neuralcov.results import InputTable, Results, SliceTable
 from neuralcov.results.sanity import Sanity, judge_sanity
+from neuralcov.results.sections import Reference
 from neuralcov.statistics.calibration import Calibration
 
 
@@ -230,7 +231,15 @@ class CoverageData:
             sanity=self.sanity() if before is None else None,
             missing=self.uncovered() if missing else {},
             slices=self.by_slice(),
+            references=self.references() if before is None else {},
         )
+
+    def references(self) -> dict[str, Reference]:
+        """Return, by criterion, what as many held-out training inputs show, where ``calibrate(held_out=...)`` had some.
+
+        For criteria that do not say themselves what they are relative to training data, as LCC does.
+        """
+        return self._measurement.references()
 
     def unmeasured(self) -> Unmeasured | None:
         """Return the share of the model's parameters that belong to no measured layer; ``None`` without a model."""

@@ -67,6 +67,7 @@ def _content(ours: Measurement) -> StoredCoverage:
         rows=ours.rows,
         slices=_fitting(ours.last_assessed.slices),
         training=ours.learnt.training,
+        references=ours.learnt.references,
     )
 
 
@@ -101,7 +102,7 @@ def read(
 def start_from(ours: Measurement, content: StoredCoverage, name: str) -> None:
     """Let a new coverage go on from the states of a file."""
     ours.learnt = Learnt.known_by(content.identities)
-    ours.learnt.training = content.training
+    ours.learnt.training, ours.learnt.references = content.training, content.references
     _take_states(ours, content, name)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -31,6 +31,7 @@ from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.stored_inputs import inputs_to_json, read_inputs
 from neuralcov.coverage.suite_counts import SuiteCounts
 from neuralcov.results import SliceTable
+from neuralcov.results.references import ReferenceCurve
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
 
@@ -63,6 +64,7 @@ class StoredCoverage:
         rows: which rows of each layer's output belong to which input, ``None`` where that was never found out.
         slices: what slices cover.
         training: what was counted of the training data.
+        references: by criterion, what held-out training inputs show.
     """
 
     layout: Layout
@@ -77,6 +79,7 @@ class StoredCoverage:
     rows: Mapping[str, Any] | None = None
     slices: tuple[SliceTable, ...] = ()
     training: SuiteCounts | None = None
+    references: Mapping[str, ReferenceCurve] = field(default_factory=dict)
 
     @property
     def chosen(self) -> list[str]:
@@ -92,6 +95,7 @@ class StoredCalibration:
     provenance: Mapping[str, Any]
     old_identity: Callable[[Iterable[AnyStatistic]], str] | None = None
     training: SuiteCounts | None = None
+    references: Mapping[str, ReferenceCurve] = field(default_factory=dict)
 
 
 def save_coverage(path: AnyPath, content: StoredCoverage) -> str:
@@ -128,6 +132,7 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
         "training": None if content.training is None else content.training.to_json(),
         "provenance": content.provenance,
         "rows": content.rows,
+        **_stored_references(content.references),
         **({"results": {"slices": [table.to_json() for table in content.slices]}} if content.slices else {}),
     }
     return header, tensors
@@ -158,24 +163,39 @@ def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule |
             id=file.id,
             rows=header.get("rows"),
             training=_training(header),
+            references=_references(header),
             slices=tuple(SliceTable.from_json(table) for table in header.get("results", {}).get("slices", ())),
         )
 
 
 def save_calibration_file(
-    path: AnyPath, calibration: Calibration, provenance: Mapping[str, Any], training: SuiteCounts | None = None
+    path: AnyPath,
+    calibration: Calibration,
+    provenance: Mapping[str, Any],
+    training: SuiteCounts | None = None,
+    references: Mapping[str, ReferenceCurve] | None = None,
 ) -> str:
     """Write a calibration file; return its id."""
     tensors: dict[str, Tensor] = {}
     plain = calibration.to_json("calibration", tensors)
     counts = None if training is None else training.to_json()
-    return save(path, CALIBRATION, {"calibration": plain, "provenance": provenance, "training": counts}, tensors)
+    header = {"calibration": plain, "provenance": provenance, "training": counts}
+    return save(path, CALIBRATION, {**header, **_stored_references(references or {})}, tensors)
 
 
 def _training(header: Mapping[str, Any]) -> SuiteCounts | None:
     """Read what was counted of the training data, where a file tells."""
     counts = header.get("training")
     return None if counts is None else SuiteCounts.from_json(counts)
+
+
+def _stored_references(references: Mapping[str, ReferenceCurve]) -> dict[str, Any]:
+    """Return what a header says of held-out inputs: nothing where none were held out."""
+    return {"references": {name: curve.to_json() for name, curve in references.items()}} if references else {}
+
+
+def _references(header: Mapping[str, Any]) -> dict[str, ReferenceCurve]:
+    return {str(name): ReferenceCurve.from_json(curve) for name, curve in header.get("references", {}).items()}
 
 
 @ordinary_tensors
@@ -194,7 +214,8 @@ def load_calibration(path: AnyPath, device: torch.device) -> StoredCalibration:
         for path_in_file, tensor in file.tensors.items():
             if tensor.sha256 is not None:
                 moved.digests[path_in_file.removeprefix("calibration.")] = tensor.sha256
-        return StoredCalibration(moved, file.header.get("provenance", {}), old, _training(file.header))
+        provenance = file.header.get("provenance", {})
+        return StoredCalibration(moved, provenance, old, _training(file.header), _references(file.header))
 
 
 def _identity_of_schema_1(raw: Any, tensors: Mapping[str, Tensor], learns: Iterable[AnyStatistic]) -> str:
