@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from neuralcov.cli import options
 from neuralcov.cli.console import print_result
 from neuralcov.cli.measuring import Names, measure_named, parse_share, split_columns
+from neuralcov.cli.portable import plain_without_folders
 from neuralcov.core.errors import InputError
 from neuralcov.results.input_table import writer_for
 
@@ -28,6 +30,10 @@ def measure(
         ),
     ] = None,
     calibrate: Annotated[str | None, typer.Option(help="Training data, or a saved calibration (.ncal).")] = None,
+    held_out: Annotated[
+        str | None,
+        typer.Option(help="Training data to keep out of calibration, as references: a share such as 0.1, or DATA."),
+    ] = None,
     init: Annotated[str | None, typer.Option(help="Data to update with first; the increase over it is shown.")] = None,
     layers: options.Layers = None,
     mean: options.Mean = None,
@@ -73,6 +79,7 @@ def measure(
         data=data,
         weights=None if weights is None else str(weights),
         calibrate=calibrate,
+        held_out=held_out,
         init=init,
         layers=layers,
         mean=mean,
@@ -101,5 +108,7 @@ def measure(
     if per_input is not None:
         coverage.per_input().write(per_input)
     if evidence is not None:
-        coverage.evidence(result, tolerance=allowed).write(evidence)
+        model, suite, notes = plain_without_folders([result.model, result.suite, result.notes])
+        told = replace(result, model=model, suite=suite, notes=tuple(notes))
+        coverage.evidence(told, tolerance=allowed).write(evidence)
     print_result(result, by_layer=by_layer)

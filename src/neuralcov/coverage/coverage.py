@@ -166,8 +166,8 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             activations: in place of data, ``{layer: (batch, neurons)}`` or several such mappings.
             labels: with a single mapping of activations.
             predictions: with a single mapping of activations.
-            held_out: training inputs (or activations) kept out of ``data``, or the share of the data to keep out, chosen
-                by content: the reference of every criterion, and what ``LVC(relative=True)`` is relative to.
+            held_out: training inputs (or activations) kept out of ``data``, or the share of the data to keep out,
+                chosen by content: the reference of every criterion, and what ``LVC(relative=True)`` divides by.
             lengths: where inputs are padded, from what the loader yields to one length per input, or the key under
                 which its mappings hold the lengths.
             progress: show a bar; by default only in a terminal.

@@ -16,7 +16,7 @@ from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
 from neuralcov.coverage.store import AnyPath
-from neuralcov.report import summary
+from neuralcov.report.text import reference_in_words, summary
 from neuralcov.results import InputTable, Results, SliceTable
 from neuralcov.results.sanity import Sanity, judge_sanity
 from neuralcov.results.sections import Reference
@@ -44,7 +44,12 @@ class CoverageData:
         if layout is None or self._measurement.collection.empty:
             return repr(self)
         title = f"{self.inputs:,} inputs on {len(layout)} layers, {layout.neurons:,} neurons"
-        return summary(title, self.values(warn=False), self.details())
+        values, details = self.values(warn=False), self.details()
+        references = {
+            name: reference_in_words(values[name], details.get(name, {}), self.inputs, reference)
+            for name, reference in self.references().items()
+        }
+        return summary(title, values, details, references)
 
     @property
     def criteria(self) -> tuple[AnyCriterion, ...]:

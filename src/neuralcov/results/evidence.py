@@ -27,7 +27,7 @@ _ABSOLUTE = 1e-9
 _LONGEST = 1 << 28
 _SECTIONS = ("identity", "procedure", "software", "results", "tolerance")
 # Results that a second measurement must give again; notes and names are words about them.
-_COMPARED = ("inputs", "values", "details", "before", "layers", "sanity")
+_COMPARED = ("inputs", "values", "details", "before", "layers", "sanity", "references")
 _KEPT = (*_COMPARED, "model", "suite", "weights", "findings", "notes", "definitions", "calibration")
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from neuralcov.results.figures import find_figure
-from neuralcov.results.results import Results
 from neuralcov.results.sections import Reference
 
 _ERRORS = 2.0
@@ -74,23 +72,27 @@ class Against:
     told: str
 
 
-def against_reference(result: Results, name: str, reference: Reference, shown: str) -> Against:
+def against_reference(
+    value: float, error: float | None, inputs: int, reference: Reference, show: Callable[[float], str]
+) -> Against:
     """Say what a criterion's value is beside that of as many held-out inputs; nobody wins within two standard errors.
 
     Args:
-        result: what was measured.
-        name: the criterion.
-        reference: its reference.
-        shown: the reference's value as text.
+        value: that of the suite.
+        error: its standard error, where one is known.
+        inputs: how many inputs the suite has.
+        reference: what held-out inputs show.
+        show: what formats a value.
     """
-    value, error = result.values[name], find_figure(result, name).error
+    shown = show(reference.value)
     told = f"{shown} for {reference.inputs:,} held-out training inputs"
-    if reference.inputs < result.inputs:
+    if reference.inputs < inputs:
         return Against(None, f"{told}, fewer than these: not judged")
     if error is None or not math.isfinite(error):
         return Against(None, f"{told}; no error is known: not judged")
     # The reference scatters as the suite does: both have as many inputs.
     difference = value - reference.value
-    if abs(difference) <= _ERRORS * math.sqrt(2) * error:
+    reach = _ERRORS * math.sqrt(2) * error
+    if abs(difference) <= reach:
         return Against(AS_VARIED, told)
-    return Against(MORE if difference > 0 else LESS, f"{told}, ± {_ERRORS * math.sqrt(2) * error:.2g}")
+    return Against(MORE if difference > 0 else LESS, f"{told}, ± {show(reach)}")
