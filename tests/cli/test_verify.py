@@ -218,6 +218,7 @@ def test_evidence_of_gates_of_places(run, folder):
         (f"SNAC [slice class=1] ≤ {table['1'].alone['SNAC'] / 2:g}", "not met"),
     ):
         assert (figures[name]["stated"], figures[name]["found"]) == (word, word)
+    assert figures["slices.class.rows.1.alone.SNAC"]["stated"] == table["1"].alone["SNAC"]
     # A verdict that was changed is found, though every number of the measurement is as it was.
     stated = read_evidence((folder / "g.json").read_bytes(), "g.json")
     verdict = json.loads(json.dumps(stated.verdict))

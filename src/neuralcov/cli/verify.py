@@ -55,14 +55,13 @@ def verify(
         names = _names(stored, given, str(file), trust=trust)
         if batch_size is not None:
             names = replace(names, batch_size=batch_size)
-        criteria = criteria_of(stated, str(file))
+        criteria, slices = criteria_of(stated, str(file)), columns_asked(stated)
     except NeuralcovError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise StateFileError(f"{file}: does not say how it was measured ({error!r})") from error
     if device is not None:
         names = replace(names, device=device)
-    slices = columns_asked(stated)
     measured = measure_named(names, criteria, slices=slices, expect=lambda net: _require_model(stated, net, str(file)))
     for sentence in measured.result.notes:
         note(sentence)

@@ -26,8 +26,10 @@ TOLERANCE = 0.01
 _ABSOLUTE = 1e-9
 _LONGEST = 1 << 28
 _SECTIONS = ("identity", "procedure", "software", "results", "tolerance")
+# By what rows of tables go.
+_ROWS = ("layer", "column", "slice")
 # Results that a second measurement must give again; notes and names are words about them.
-_COMPARED = ("inputs", "values", "details", "before", "layers", "sanity", "references")
+_COMPARED = ("inputs", "values", "details", "before", "layers", "sanity", "references", "slices")
 _KEPT = (*_COMPARED, "model", "suite", "weights", "findings", "notes", "definitions", "calibration")
 
 
@@ -249,7 +251,8 @@ def _gather(name: str, value: Any, found: dict[str, float | str | None]) -> None
             _gather(f"{name}.{key}", item, found)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            row = item.get("layer", index) if isinstance(item, dict) else index
+            named = item if isinstance(item, dict) else {}
+            row = next((named[key] for key in _ROWS if key in named), index)
             _gather(f"{name}.{row}", item, found)
     elif value is None or isinstance(value, (int, float, str)):
         found[name] = value

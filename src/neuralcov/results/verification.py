@@ -81,10 +81,11 @@ def verdicts_again(stated: Evidence, result: Results) -> list[FigureAgain]:
 
 
 def columns_asked(stated: Evidence) -> list[str]:
-    """Return the columns of metadata that thresholds of a file ask about."""
+    """Return the columns of metadata by which a file's inputs were sliced, or that its thresholds ask about."""
+    sliced = [str(table["column"]) for table in stated.results.get("slices", ())]
     places = [row["place"] for row in stated.thresholds if row.get("place") is not None]
     named = [CLASS if kind == CLASS else str(name).partition("=")[0] for kind, name in places if kind != LAYER]
-    return list(dict.fromkeys(named))
+    return list(dict.fromkeys((*sliced, *named)))
 
 
 def _figures(result: Results, figure: str, place: Any) -> dict[str, float | None]:
