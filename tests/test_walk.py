@@ -149,7 +149,7 @@ def test_a_report_in_python(place):
     assert "KMNC(100)" in out
     page = (folder / "work" / "report.html").read_text(encoding="utf-8")
     assert "as varied as training data" in page
-    assert "default-src 'none'" in page
+    assert "default-src &#39;none&#39;" in page
     assert "http://" not in page.replace("http://www.w3.org/", "")
 
 
