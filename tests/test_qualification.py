@@ -11,7 +11,7 @@ from neuralcov.core.criterion import Criterion
 from neuralcov.core.find_criterion import criterion_class
 
 ROOT = Path(__file__).parent.parent
-LIST = json.loads((ROOT / "docs" / "qualification.json").read_text(encoding="utf-8"))
+LIST = json.loads((ROOT / "src/neuralcov/testing/qualification.json").read_text(encoding="utf-8"))
 PAGE = (ROOT / "docs" / "qualification.md").read_text(encoding="utf-8")
 NUMBERS = {f"R{number}" for number in range(1, 9)}
 

@@ -111,7 +111,7 @@ def test_what_is_installed(place):
     assert not installed & {"hypothesis", "pytest", "onnx", "kornia"}
     with zipfile.ZipFile(built) as archive:
         named = json.loads(archive.read("neuralcov/testing/qualification.json"))
-    assert named == json.loads((ROOT / "docs" / "qualification.json").read_text(encoding="utf-8"))
+    assert named == json.loads((ROOT / "src/neuralcov/testing/qualification.json").read_text(encoding="utf-8"))
 
 
 def test_from_the_wheel_to_a_failing_gate(place):
