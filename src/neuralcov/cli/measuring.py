@@ -14,6 +14,7 @@ from torch import nn
 from neuralcov.cli import defaults
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import is_file
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.results import Results
 from neuralcov.sources.data import load_data, parse_channels
@@ -73,7 +74,7 @@ def measure_named(
     per_input: bool = False,
     missing: bool = False,
     errors: bool = False,
-    save_calibration: Path | None = None,
+    save_calibration: str | None = None,
     expect: Callable[[nn.Module], None] = lambda net: None,
 ) -> Measured:
     """Measure a suite.
@@ -95,7 +96,7 @@ def measure_named(
     mean, std = parse_channels(names.mean), parse_channels(names.std)
     read = partial(load_data, batch_size=names.batch_size, mean=mean, std=std, padding=parse_padding(names.padding))
     calibrate, metadata = names.calibrate, split_columns(names.metadata)
-    saved = calibrate is not None and Path(calibrate).is_file()
+    saved = calibrate is not None and is_file(calibrate)
     training = None if calibrate is None or saved else read(calibrate, split="train")
     suite = read(names.data)
     if criteria:
@@ -119,7 +120,7 @@ def measure_named(
     notes = [told]
     if calibrate is not None:
         if training is None:
-            coverage.calibrate(Path(calibrate))
+            coverage.calibrate(calibrate)
         else:
             notes.append(training.note)
             coverage.calibrate(training.loader)

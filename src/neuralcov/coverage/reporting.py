@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 import inspect
-import os
 import warnings
 from dataclasses import replace
 from html import escape
 
 from neuralcov.core.errors import CoverageWarning, InputError
+from neuralcov.core.files import Place
 from neuralcov.coverage.data import CoverageData
 from neuralcov.report.content import ReportContent
 from neuralcov.report.formats import format_of, write_report
@@ -24,7 +24,7 @@ class ReportingCoverage(CoverageData):
 
     def report(
         self,
-        path: str | os.PathLike[str],
+        path: Place,
         *,
         format: str | None = None,
         model: str = "",
@@ -34,7 +34,8 @@ class ReportingCoverage(CoverageData):
         """Write a report: a page, JSON, Markdown, JUnit, OpenMetrics or text.
 
         Args:
-            path: where to; its ending tells the format: .html, .json, .md, .xml (JUnit), .prom (OpenMetrics), .txt.
+            path: where to: a path, a URL or an open binary file. Its ending tells the format: .html,
+                .json, .md, .xml (JUnit), .prom (OpenMetrics), .txt.
             format: ``"html"``, ``"json"``, ``"markdown"``, ``"junit"``, ``"openmetrics"`` or ``"text"``, where the
                 ending does not tell.
             model: what to call the model; by default its class.
