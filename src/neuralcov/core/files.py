@@ -78,7 +78,10 @@ def beside(folder: Path, name: str) -> AnyPath:
 def is_file(place: AnyPath) -> bool:
     """Return whether there is such a file, here or behind a URL."""
     path = os.fspath(place)
-    return urls.is_file(path) if _is_remote(place) else local_path(place).is_file()
+    if _is_remote(place):
+        return urls.is_file(path)
+    # Not refused where it only looks like a URL: data are named npz:/data/digits.npz.
+    return (local_path(path) if urls.is_url(path) else Path(path)).is_file()
 
 
 def _is_remote(place: AnyPath) -> bool:
