@@ -12,7 +12,7 @@ from typing import Any
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.collection import AnyCriterion
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.coverage.store import AnyPath
+from neuralcov.coverage.store import Place
 from neuralcov.integrations.hearing import Hearing
 
 
@@ -20,7 +20,7 @@ def watch_trainer(
     trainer: Any,
     criteria: Sequence[AnyCriterion],
     *,
-    calibration: Iterable[Any] | AnyPath | None = None,
+    calibration: Iterable[Any] | Place | None = None,
     **options: Any,
 ) -> Coverage:
     """Listen to every ``evaluate`` and ``predict`` of a Trainer, and add what they cover to the metrics.
@@ -36,14 +36,23 @@ def watch_trainer(
 
     Returns:
         The coverage of the last evaluation.
+
+    Example:
+        ``cov = watch_trainer(trainer, [nc.NC(0.75)]); trainer.evaluate()["eval_nc_0.75"]``
     """
     loop = getattr(trainer, "evaluation_loop", None)
     if not callable(loop):
         raise InputError(f"a {type(trainer).__name__} has no evaluation_loop: expected a Trainer of transformers")
     coverage = Coverage(trainer.model, criteria, **options)
     hearing = Hearing(coverage, calibration=calibration)
+    model = trainer.model
 
     def heard_loop(*args: Any, **kwargs: Any) -> Any:
+        if trainer.model is not model:
+            raise InputError(
+                "the Trainer has built another model since watch_trainer (model_init=): call watch_trainer once more "
+                "after train()"
+            )
         hearing.start()
         try:
             output = loop(*args, **kwargs)
