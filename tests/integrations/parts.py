@@ -4,6 +4,7 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import neuralcov as nc
 
@@ -25,6 +26,10 @@ def data(size=60, seed=1):
 def batches(size=60, batch=10, seed=1):
     inputs, labels = data(size, seed)
     return list(zip(inputs.split(batch), labels.split(batch), strict=True))
+
+
+def loader(size=60, batch=10, seed=1):
+    return DataLoader(TensorDataset(*data(size, seed)), batch_size=batch)
 
 
 def assessed(model, criteria, loader, training=None, **options):

@@ -130,7 +130,7 @@ def test_mlflow(coverage, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     import mlflow
 
-    mlflow.set_tracking_uri(tmp_path.as_uri())
+    mlflow.set_tracking_uri((tmp_path / "mlruns").as_uri())
     with mlflow.start_run() as run:
         logged = nc.log(coverage, "mlflow", step=2)
         nc.log(coverage, mlflow, step=3)

@@ -63,6 +63,9 @@ class CoverageHandler:
         self._hearing.batch_ended(engine.state.batch)
 
     def _stop(self, engine: Any) -> None:
+        if not self._hearing.running:
+            # A handler of the user's own has dealt with an exception, and the engine went on.
+            return
         found = self._hearing.stop()
         engine.state.metrics.update({f"{self._prefix}{key}": value for key, value in found.items()})
 
