@@ -64,6 +64,9 @@ class Hearing:
         self.coverage.reset()
         if self._calibration is not None:
             self.coverage.calibrate(self._calibration, progress=False)
+            # Frameworks write to weights without changing them, as DDP does when it sends out those of rank 0: with
+            # their digest known, they are told by it.
+            self.coverage.provenance()
         block = ExitStack()
         self._heard = block.enter_context(self.coverage.listen(counts=self._counts))
         self._block, self._passes = block, 0
