@@ -7,7 +7,7 @@ import tempfile
 import warnings
 
 import torch
-from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+from transformers import BertConfig, BertForSequenceClassification, PrinterCallback, Trainer, TrainingArguments
 
 import neuralcov as nc
 from neuralcov.integrations.huggingface import watch_trainer
@@ -57,6 +57,7 @@ def main() -> None:
         eval_dataset=texts(300, seed=2),
         compute_metrics=lambda found: {"accuracy": (found.predictions.argmax(1) == found.label_ids).mean()},
     )
+    trainer.remove_callback(PrinterCallback)  # which prints all metrics
     trainer.train()
     training = [collate(train[start : start + 50]) for start in range(0, len(train), 50)]
     watch_trainer(trainer, [nc.LCC(), nc.KMNC(100)], calibration=training)
