@@ -52,7 +52,6 @@ def network():
 @pytest.mark.parametrize("made", [
     lambda: nc.Coverage(network(), [nc.NC(0.5), nc.LCC()]),
     lambda: nc.Coverage.of_layers({"fc": 4}, [nc.NC(0.5)]),
-    lambda: nc.Coverage.of_layers({}, []),
 ])  # fmt: skip
 def test_nothing_was_observed(made):
     text = shown(made())
@@ -84,7 +83,7 @@ def test_names_are_text():
 def test_many_criteria_with_long_names_stay_small(observed):
     layers = [f"encoder.block.{place}.attention.output.dense" for place in range(300)]
     criteria = [nc.NC(0.001 * number) for number in range(1, 200)]
-    criteria += [nc.DSC(0.1, layers="|".join([*layers, f"x{number}"])) for number in range(30)]
+    criteria += [nc.DSC(0.1, layers="|".join(layers[number:])) for number in range(30)]
     coverage = nc.Coverage.of_layers(dict.fromkeys(layers, 2), criteria)
     rows = {name: torch.rand(30, 2) for name in layers}
     coverage.calibrate(activations=rows, predictions=torch.arange(30) % 2)

@@ -8,7 +8,7 @@ import warnings
 from dataclasses import replace
 from html import escape
 
-from neuralcov.core.errors import CoverageWarning, InputError
+from neuralcov.core.errors import CoverageWarning, InputError, MissingExtraError
 from neuralcov.core.files import Place
 from neuralcov.coverage.data import CoverageData
 from neuralcov.report.content import ReportContent
@@ -17,6 +17,9 @@ from neuralcov.report.html import render_summary
 from neuralcov.results.compare import Comparison
 from neuralcov.results.gate import Verdict, judge_gate
 from neuralcov.results.policy import Policy
+
+# Of plain text in a notebook.
+_MOST_TEXT = 8000
 
 
 class ReportingCoverage(CoverageData):
@@ -79,8 +82,16 @@ class ReportingCoverage(CoverageData):
     def _repr_html_(self) -> str:
         """Show the values in a notebook, as far as anything was observed."""
         if self.layout is None or self._measurement.collection.empty:
-            return f"<pre>{escape(repr(self))}</pre>"
-        return render_summary(self.report_content())
+            return _preformatted(repr(self))
+        try:
+            return render_summary(self.report_content())
+        except MissingExtraError:
+            return _preformatted(str(self))
+
+
+def _preformatted(text: str) -> str:
+    """Return text for a notebook, cut where it is long: names of criteria may list hundreds of layers."""
+    return f"<pre>{escape(text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + '…')}</pre>"
 
 
 def _about(criterion: object) -> str:
