@@ -150,7 +150,7 @@ def test_a_step_that_calls_a_part_alone_is_told_how():
         def validation_step(self, batch, index):
             self.net(batch[0])
 
-    with pytest.raises(InputError, match="'net.0' were called, but not by the model itself"):
+    with pytest.raises(InputError, match=r"'net\.0' were called, but not by the model itself"):
         trainer(CoverageCallback([nc.NC(0.5)])).validate(Part(), loader(), verbose=False)
     callback, module = CoverageCallback([nc.NC(0.5)], module="net"), Part()
     trainer(callback).validate(module, loader(), verbose=False)
