@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -41,11 +40,11 @@ def measure(
     padding: options.Padding = "0",
     batch_size: options.BatchSize = 100,
     device: options.Device = "cpu",
-    save: Annotated[Path | None, typer.Option(help="Write the coverage state (.ncov).")] = None,
-    save_calibration: Annotated[Path | None, typer.Option(help="Write what calibration learnt (.ncal).")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
+    save: Annotated[str | None, typer.Option(help="Write the coverage state (.ncov).")] = None,
+    save_calibration: Annotated[str | None, typer.Option(help="Write what calibration learnt (.ncal).")] = None,
+    json: Annotated[str | None, typer.Option(help="Write the result as JSON.")] = None,
     evidence: Annotated[
-        Path | None, typer.Option(help="Write what was measured, with what and how, for verify (.json).")
+        str | None, typer.Option(help="Write what was measured, with what and how, for verify (.json).")
     ] = None,
     tolerance: Annotated[
         str, typer.Option(help="How far the evidence may be off on other devices or software.")
@@ -57,7 +56,7 @@ def measure(
     metadata: Annotated[
         str | None, typer.Option(help="Where data are mappings: their keys with metadata, joined by commas.")
     ] = None,
-    per_input: Annotated[Path | None, typer.Option(help="Write a table of the inputs (.csv or .jsonl).")] = None,
+    per_input: Annotated[str | None, typer.Option(help="Write a table of the inputs (.csv or .jsonl).")] = None,
     by_layer: Annotated[bool, typer.Option("--by-layer", help="Show every layer as well.")] = False,
     missing: Annotated[bool, typer.Option("--missing", help="List neurons of which nothing is covered.")] = False,
     errors: Annotated[

@@ -15,6 +15,7 @@ from neuralcov.cli import defaults
 from neuralcov.cli.portable import plain_without_folders
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import is_file
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.results import Results
 from neuralcov.sources.data import NamedData, load_data, parse_channels
@@ -76,7 +77,7 @@ def measure_named(
     per_input: bool = False,
     missing: bool = False,
     errors: bool = False,
-    save_calibration: Path | None = None,
+    save_calibration: str | None = None,
     expect: Callable[[nn.Module], None] = lambda net: None,
 ) -> Measured:
     """Measure a suite.
@@ -98,7 +99,7 @@ def measure_named(
     mean, std = parse_channels(names.mean), parse_channels(names.std)
     read = partial(load_data, batch_size=names.batch_size, mean=mean, std=std, padding=parse_padding(names.padding))
     calibrate, metadata = names.calibrate, split_columns(names.metadata)
-    saved = calibrate is not None and Path(calibrate).is_file()
+    saved = calibrate is not None and is_file(calibrate)
     training = None if calibrate is None or saved else read(calibrate, split="train")
     apart = _held_out(names, read)
     suite = read(names.data)
@@ -123,7 +124,7 @@ def measure_named(
     notes = [told]
     if calibrate is not None:
         if training is None:
-            coverage.calibrate(Path(calibrate))
+            coverage.calibrate(calibrate)
         else:
             notes.append(training.note)
             if isinstance(apart, NamedData):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,13 +11,14 @@ from torch import Tensor
 from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.counts import NOT_FINITE
 from neuralcov.core.errors import CalibrationError, InputError
+from neuralcov.core.files import is_place, name_of
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.belonging import other_calibration
 from neuralcov.coverage.measurement import Learnt, Measurement, OldIdentity
 from neuralcov.coverage.provenance import Weights
 from neuralcov.coverage.references import HeldOut, checked_share, held_out_by
-from neuralcov.coverage.store import AnyPath, StoredCalibration, load_calibration, save_calibration_file
+from neuralcov.coverage.store import Place, StoredCalibration, load_calibration, save_calibration_file
 from neuralcov.coverage.suite_counts import DECISIONS, SuiteCounts, decisions_of
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import in_order
@@ -48,11 +48,11 @@ def calibrate(
             "labels= and predictions= go with one mapping of activations; batches of a loader carry their own, and "
             "of several batches each is an nc.Activations with labels and predictions"
         )
-    if isinstance(data, (str, os.PathLike)):
+    if is_place(data):
         if held_out is not None:
             raise InputError("held_out= goes with training data; a saved calibration has what was held out then")
         stored = _read_calibration(ours, data)
-        ours.provenance.take_calibration(data, stored.provenance.get("model"))
+        ours.provenance.take_calibration(name_of(data), stored.provenance.get("model"))
         _fit(ours, stored.calibration, stored.old_identity)
         ours.learnt.training, ours.learnt.references = stored.training, stored.references
         return False
@@ -181,7 +181,7 @@ def _fit(ours: Measurement, calibration: Calibration, old_identity: OldIdentity 
         ours.learnt = Learnt(calibration, old_identity)
 
 
-def _read_calibration(ours: Measurement, path: AnyPath) -> StoredCalibration:
+def _read_calibration(ours: Measurement, path: Place) -> StoredCalibration:
     """Read a saved calibration; refuse one of other layers, and one that lacks what a criterion learns from."""
     collection = ours.collection
     home = statistics_device(torch.device("cpu") if ours.tap is None else ours.tap.device)
@@ -190,26 +190,26 @@ def _read_calibration(ours: Measurement, path: AnyPath) -> StoredCalibration:
     layout = calibration.layout(home)
     if collection.layout is None:
         collection.layout = layout
-    collection.layout.require_same(layout, f"the calibration {path}")
+    collection.layout.require_same(layout, f"the calibration {name_of(path)}")
     if ours.tap is not None:
         ours.tap.expect(layout)
     for criterion in collection.criteria:
         for wanted in in_order(criterion.learns):
             if calibration.find(wanted) is None:
                 raise CalibrationError(
-                    f"{path}: the calibration holds no {wanted.label}, which {criterion.name} learns from; "
+                    f"{name_of(path)}: the calibration holds no {wanted.label}, which {criterion.name} learns from; "
                     "calibrate with this criterion among the criteria"
                 )
     return stored
 
 
 @ordinary_tensors
-def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -> None:
+def supply_calibration(ours: Measurement, path: Place, device: torch.device) -> None:
     """Give loaded criteria the calibration their states were made with, and no other.
 
     Args:
         ours: what was loaded.
-        path: of the saved calibration.
+        path: of the saved calibration, or an open file of it.
         device: where statistics live.
     """
     stored = load_calibration(path, statistics_device(device))
@@ -218,8 +218,8 @@ def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -
         if criterion.learns:
             theirs, then = calibration.identity(criterion.learns), stored.old_identity or calibration.old_identity
             if known[criterion.name] != theirs and known[criterion.name] != then(criterion.learns):
-                raise other_calibration(criterion.name, known[criterion.name], theirs, str(path))
-    ours.provenance.take_calibration(str(path), stored.provenance.get("model"))
+                raise other_calibration(criterion.name, known[criterion.name], theirs, name_of(path))
+    ours.provenance.take_calibration(name_of(path), stored.provenance.get("model"))
     # Of an earlier definition, states go with what was learnt then.
     collection.criteria = tuple(
         criterion.calibrate(calibration)
@@ -232,7 +232,7 @@ def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -
     ours.learnt.training, ours.learnt.references = stored.training, references
 
 
-def save_calibration(ours: Measurement, path: AnyPath) -> None:
+def save_calibration(ours: Measurement, path: Place) -> None:
     """Write what calibration learnt, traces included, to one file."""
     if ours.learnt.calibration is None:
         raise CalibrationError(

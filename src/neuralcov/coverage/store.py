@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.arguments import with_tuples
-from neuralcov.core.container import CALIBRATION, STATE, AnyPath, Container, opened, save, write
+from neuralcov.core.container import CALIBRATION, STATE, Container, opened, save, write
 from neuralcov.core.errors import HyperParameterError, NeuralcovError
+from neuralcov.core.files import AnyPath, Place
 from neuralcov.core.find_criterion import criterion_class, criterion_stored_as
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
@@ -37,6 +38,7 @@ from neuralcov.statistics.statistic import AnyStatistic
 
 __all__ = [
     "AnyPath",
+    "Place",
     "StoredCalibration",
     "StoredCoverage",
     "load_coverage",
@@ -98,7 +100,7 @@ class StoredCalibration:
     references: Mapping[str, ReferenceCurve] = field(default_factory=dict)
 
 
-def save_coverage(path: AnyPath, content: StoredCoverage) -> str:
+def save_coverage(path: Place, content: StoredCoverage) -> str:
     """Write a state file: states, and what calibration taught each criterion short of traces; return its id."""
     return save(path, STATE, *_taken_apart(content))
 
@@ -139,7 +141,7 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
 
 
 @ordinary_tensors
-def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
+def load_coverage(source: Place | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
     """Read a state file, or the bytes of one."""
     with opened(source, STATE) as file, _damage_told(file):
         header = file.header if file.schema > 1 else from_schema_1(file.header, Record.known)
@@ -169,7 +171,7 @@ def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule |
 
 
 def save_calibration_file(
-    path: AnyPath,
+    path: Place,
     calibration: Calibration,
     provenance: Mapping[str, Any],
     training: SuiteCounts | None = None,
@@ -199,7 +201,7 @@ def _references(header: Mapping[str, Any]) -> dict[str, ReferenceCurve]:
 
 
 @ordinary_tensors
-def load_calibration(path: AnyPath, device: torch.device) -> StoredCalibration:
+def load_calibration(path: Place, device: torch.device) -> StoredCalibration:
     """Read a calibration file. Traces beyond the memory that they may take stay on disk."""
     with opened(path, CALIBRATION) as file, _damage_told(file):
         raw = file.header["calibration" if file.schema > 1 else "reference"]

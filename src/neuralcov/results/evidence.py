@@ -10,12 +10,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from neuralcov.core.container import canonical
 from neuralcov.core.errors import StateFileError
-from neuralcov.core.files import write_text
+from neuralcov.core.files import Place, write_text
 from neuralcov.results.gate import Verdict
 from neuralcov.results.policy import MAX, MAX_DROP, MIN, Policy
 from neuralcov.results.results import Results
@@ -72,7 +71,7 @@ class Evidence:
         """Return the file's text: canonical JSON, sorted keys and no spaces, with the digest, and a line's end."""
         return canonical({**self.content(), "sha256": self.sha256}) + "\n"
 
-    def write(self, path: str | Path) -> None:
+    def write(self, path: Place) -> None:
         """Write the file."""
         write_text(path, self.to_text())
 
