@@ -109,7 +109,7 @@ def neuralcov_labels(request: pytest.FixtureRequest) -> Callable[..., None]:
     session = _session(request)
 
     def labels(classes: Any, *, model: str | None = None) -> None:
-        if session is not None:
+        if session is not None and session.listens:
             (session.only_model() if model is None else session.model_named(model)).labels(classes)
 
     return labels

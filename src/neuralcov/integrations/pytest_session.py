@@ -62,7 +62,8 @@ class MeasuredSession:
         self._places: dict[pytest.Item, int] = {}
         self._outcomes: list[Outcome] = []
         self._crashed: list[str] = []
-        self._started = False
+        self.listens = False
+        """Whether tests are being listened to."""
 
     def only_model(self) -> HeardModel:
         """Return the model, if there is but one."""
@@ -109,7 +110,7 @@ class MeasuredSession:
                 raise pytest.UsageError(str(error)) from error
             return str(error)
         self._places = {item: place for place, item in enumerate(session.items)}
-        self._started = True
+        self.listens = True
         return None
 
     def _stop(self) -> str | None:
@@ -125,7 +126,7 @@ class MeasuredSession:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Keep what each test observes, if that is asked for."""
-        if not (self._started and self._settings.contexts):
+        if not (self.listens and self._settings.contexts):
             return (yield)
         for model in self.models:
             model.start_test(self._places[item], item.nodeid)
@@ -142,7 +143,7 @@ class MeasuredSession:
         """Listen to what a fixture gives, if a model is named after it."""
         value = yield
         for model in self.models:
-            if self._started and model.fixture == fixturedef.argname:
+            if self.listens and model.fixture == fixturedef.argname:
                 model.hear(value)
                 fixturedef.addfinalizer(model.forget)
         return value

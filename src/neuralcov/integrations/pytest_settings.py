@@ -82,7 +82,11 @@ class Settings:
             if self.models.count(model) > 1:
                 raise InputError(f"--neuralcov {model}: given {self.models.count(model)} times: give it once")
         for report in self.reports:
-            format_of(report)
+            if format_of(report) == "junit" and not self.policy.asks:
+                raise InputError(
+                    f"{report}: JUnit has a case for everything that is asked, and nothing is: give "
+                    "--neuralcov-fail-under NAME=NUMBER"
+                )
         if self.contexts_file is not None:
             writer_for(self.contexts_file)
         for file in (self.save, self.contexts_file, *self.reports):
