@@ -182,11 +182,11 @@ def test_a_fork_of_one_that_listens_does_not(net):
     with cov.listen():
         twin = cov.fork()
         net(x)
-        cov.labels(torch.zeros(6))
+        cov.labels(torch.zeros(6).long())
         with twin.listen():
             net(x[:2])
-            twin.labels(torch.zeros(2))
+            twin.labels(torch.zeros(2).long())
             with pytest.raises(ValueError, match="labels are given twice"):
-                twin.labels(torch.zeros(2))
-            cov.labels(torch.zeros(2))
+                twin.labels(torch.zeros(2).long())
+            cov.labels(torch.zeros(2).long())
     assert (cov.inputs, twin.inputs) == (8, 2)
