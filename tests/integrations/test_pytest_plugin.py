@@ -6,8 +6,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
-from pathlib import Path
 
 import pytest
 import torch
@@ -15,11 +13,11 @@ import torch
 import neuralcov as nc
 from neuralcov.integrations import pytest_models, pytest_session  # noqa: F401
 from neuralcov.sources.names import criterion_from_text
+from tests.integrations.support import environment, install_entry_points
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.core.errors.CoverageWarning")
 
-ROOT = Path(__file__).parents[2]
 NET = """
 import functools
 import torch
@@ -105,19 +103,11 @@ def split(criteria):
 @pytest.fixture
 def suite(pytester, monkeypatch):
     """A folder with a network and its tests, where this package's own entry points are installed."""
-    folder = pytester.mkdir("site") / "neuralcov-0.1.0.dist-info"
-    folder.mkdir()
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    sections = [
-        "\n".join([f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())])
-        for group, entries in project["entry-points"].items()
-    ]
-    (folder / "entry_points.txt").write_text("\n".join(sections))
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: neuralcov\nVersion: 0.1.0\n")
-    monkeypatch.syspath_prepend(str(folder.parent))
-    places = [str(folder.parent), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, places)))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    site = pytester.mkdir("site")
+    install_entry_points(site)
+    monkeypatch.syspath_prepend(str(site))
+    for name, value in environment(site).items():
+        monkeypatch.setenv(name, value)
     pytester.makepyfile(net=NET, test_net=TESTS)
     monkeypatch.syspath_prepend(str(pytester.path))
     return pytester
