@@ -22,7 +22,6 @@ from neuralcov.results.compare import Comparison, Side
 from neuralcov.results.compare import compare as compare_sides
 from neuralcov.results.gate import judge_gate
 from neuralcov.results.lacking import find_lacking
-from neuralcov.results.limits import reasons, thresholds
 from neuralcov.results.policy import Policy
 from neuralcov.results.results import Results
 
@@ -92,10 +91,10 @@ def gate(
         asked, base = asked.joined(more), its_base or base
     asked = asked.joined(
         Policy(
-            thresholds(least or [], "--min"),
-            thresholds(most or [], "--max"),
+            policies.thresholds(least or [], "--min"),
+            policies.thresholds(most or [], "--max"),
             policies.drops(max_drop or []),
-            reasons(allow_alarm or []),
+            policies.reasons(allow_alarm or []),
         )
     )
     base = baseline or base
