@@ -51,7 +51,10 @@ def test_star():
     ],
 )
 def test_a_function_stands_above_the_folder_of_its_name(first):
-    ended = run(f"import neuralcov\n{first}\nfrom neuralcov import rank\nprint(callable(neuralcov.rank), rank is neuralcov.rank)")
+    ended = run(
+        f"import neuralcov\n{first}\nfrom neuralcov import rank\n"
+        "print(callable(neuralcov.rank), rank is neuralcov.rank)"
+    )
     assert ended.stdout.split() == ["True", "True"], ended.stderr
 
 

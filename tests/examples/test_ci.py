@@ -155,7 +155,12 @@ def run_gitlab(machine, **given):
 
 
 def test_the_gitlab_job(machine):
-    note = {"NEURALCOV_TOKEN": "t", "CI_MERGE_REQUEST_IID": "5", "CI_API_V4_URL": "https://git/api", "CI_PROJECT_ID": "3"}
+    note = {
+        "NEURALCOV_TOKEN": "t",
+        "CI_MERGE_REQUEST_IID": "5",
+        "CI_API_V4_URL": "https://git/api",
+        "CI_PROJECT_ID": "3",
+    }
     ended, after = run_gitlab(machine, **note)
     assert ended.returncode == 0, ended.stderr
     reports = GITLAB["artifacts"]["reports"]

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-import torch
 
 import neuralcov as nc
 from neuralcov.integrations import pytest_models, pytest_session  # noqa: F401
@@ -94,6 +93,10 @@ def assessed(criteria, data=None, calibrate=True):
         cov.calibrate(net["train"](), progress=False)
     cov.assess(list(batches()) if data is None else data, progress=False)
     return cov
+
+
+def joined(tests):
+    return [batch for test in tests for batch in test]
 
 
 def split(criteria):
@@ -201,10 +204,10 @@ def test_what_each_test_adds(suite):
     assert [row["inputs"] for row in table] == ["15"] * 4
     data = list(batches())
     tests = [data[2 * part : 2 * part + 2] for part in range(4)]
-    up_to = [assessed(criteria, sum(tests[:part], [])).values() for part in range(1, 5)]
+    up_to = [assessed(criteria, joined(tests[:part])).values() for part in range(1, 5)]
     for part, row in enumerate(table):
         alone = assessed(criteria, tests[part]).values()
-        rest = assessed(criteria, sum(tests[:part] + tests[part + 1 :], [])).values()
+        rest = assessed(criteria, joined(tests[:part] + tests[part + 1 :])).values()
         for name in ("NC(0.75)", "KMNC(5)", "LCC", "LVC"):
             before = up_to[part - 1][name] if part else 0.0
             assert float(row[f"{name}.alone"]) == alone[name]
@@ -470,7 +473,7 @@ def test_an_unknown_figure_costs_no_file(suite):
 
 def test_passes_in_training_mode_and_outside_are_told(suite):
     suite.makepyfile(
-        test_net="import net\n\ndef test():\n    net.model.train()\n    net.model(net.data)\n    net.model[0](net.data)\n"
+        test_net="import net\n\ndef test():\n    net.model.train()\n    net.model(net.data)\n    net.model[0](net.data)"
     )
     ended = run(suite, "--neuralcov", "net:model")
     ended.stdout.fnmatch_lines(

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from neuralcov.core.errors import InputError
-from neuralcov.results.places import CLASS, KINDS, LAYER, SLICE, Place, PlacedGate
 from neuralcov.results.limits import read_number
 from neuralcov.results.limits import reasons as reasons
 from neuralcov.results.limits import thresholds as thresholds
+from neuralcov.results.places import CLASS, KINDS, LAYER, SLICE, Place, PlacedGate
 from neuralcov.results.policy import ALL, MAX, MAX_DROP, MIN, Basis, Policy, Waiver
 
 _KEYS = ("min", "max", "max_drop", "allow_alarm", "waivers", "baseline", "gate")

@@ -1,4 +1,4 @@
-"""Names that a package exports and imports only when they are asked for, so that importing the package costs nothing."""
+"""Names that a package imports only when they are asked for, so that importing the package costs nothing."""
 
 from __future__ import annotations
 

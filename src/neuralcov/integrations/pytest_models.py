@@ -113,7 +113,7 @@ class HeardModel:
         if not isinstance(module, nn.Module):
             raise InputError(f"--neuralcov {self.name} gave a {type(module).__name__}: expected a torch.nn.Module")
         if self._module is not None:
-            raise InputError(f"--neuralcov {self.name} gives two models at a time: give the fixture one scope and value")
+            raise InputError(f"--neuralcov {self.name} gives two models at a time: use one fixture for each")
         with _quiet():
             self.coverage = self._taken_over(module) if self._observed else self._begun(module)
         # Tests of their own begin with it: what listens is not copied.
@@ -224,8 +224,8 @@ def find_model(name: str) -> nn.Module:
         raise InputError(f"--neuralcov {name} gave a {type(given).__name__}: expected a torch.nn.Module")
     if not same:
         raise InputError(
-            f"--neuralcov {name} gives a new model at every call, and tests would run others than this one: decorate it "
-            "with functools.cache, or name a module's attribute or a fixture (fixture:NAME)"
+            f"--neuralcov {name} gives a new model at every call, and tests would run others than this one: decorate "
+            "it with functools.cache, or name a module's attribute or a fixture (fixture:NAME)"
         )
     return given
 
@@ -233,7 +233,8 @@ def find_model(name: str) -> nn.Module:
 def _with_errors(criterion: Criterion[Any]) -> Criterion[Any]:
     """Let criteria that tick off cells keep what their standard errors need, as ``measure`` does."""
     known = is_dataclass(criterion) and any(each.name == "errors" for each in fields(criterion))
-    return replace(criterion, errors=True) if known else criterion
+    changed: dict[str, Any] = {"errors": True} if known else {}
+    return replace(criterion, **changed)
 
 
 @contextmanager

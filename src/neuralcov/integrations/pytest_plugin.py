@@ -1,4 +1,4 @@
-"""pytest's plugin: measure models while tests run them. Nothing but pytest is imported unless ``--neuralcov`` is given."""
+"""pytest's plugin: measure models while tests run them. It imports pytest alone unless ``--neuralcov`` is given."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ class MeasuredSession:
         if settings.contexts:
             self._compare_tests(outcome)
         for figure in settings.policy.least:
-            criterion = next((each for each in inexact if figure in (each, f"{each}.{figure.rpartition('.')[2]}")), None)
+            criterion = next((each for each in inexact if figure == each or figure.startswith(f"{each}.")), None)
             if criterion is not None:
                 raise InputError(f"--neuralcov-fail-under {figure}: {criterion} does not merge exactly: run without -n")
         if settings.policy.asks:

@@ -76,8 +76,8 @@ class Settings:
             source, colon, name = model.partition(":")
             if not (colon and source and name):
                 raise InputError(
-                    f"--neuralcov {model!r}: expected package.module:model or fixture:NAME; before a path of tests write "
-                    "--neuralcov=MODEL"
+                    f"--neuralcov {model!r}: expected package.module:model or fixture:NAME; before a path of tests "
+                    "write --neuralcov=MODEL"
                 )
             if self.models.count(model) > 1:
                 raise InputError(f"--neuralcov {model}: given {self.models.count(model)} times: give it once")
@@ -105,7 +105,9 @@ def read_settings(config: pytest.Config) -> Settings:
 
     named = [model for model in option("neuralcov") if model] or _list(table, "models")
     if not named:
-        raise InputError("--neuralcov names no model: give --neuralcov package.module:model, or models in pyproject.toml")
+        raise InputError(
+            "--neuralcov names no model: give --neuralcov package.module:model, or name models in pyproject.toml"
+        )
     calibrate = option("neuralcov_calibrate") or _in(config.rootpath, _text(table, "calibrate"), exists=True)
     contexts = option("neuralcov_contexts")
     beside = _in(config.rootpath, _text(table, "contexts"))
@@ -179,7 +181,7 @@ def _mapping(table: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def _in(folder: Path, name: str | None, *, exists: bool = False) -> str | None:
-    """Return a file that pyproject.toml names, from its folder; what need not be a file stays as it is if it is none."""
+    """Return a file that pyproject.toml names, from its folder; what need not be a file and is none stays as it is."""
     if name is None or (exists and not (folder / name).is_file()):
         return name
     return str(folder / name)

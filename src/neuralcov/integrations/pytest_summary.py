@@ -22,9 +22,7 @@ def model_lines(outcome: Outcome) -> Iterator[tuple[str, str]]:
     heard, result = outcome.model.heard, outcome.result
     if result is not None:
         neurons = sum(row.neurons for row in result.layers)
-        title = (
-            f"{result.inputs:,} inputs in {heard.passes:,} passes, {len(result.layers)} layers, {neurons:,} neurons"
-        )
+        title = f"{result.inputs:,} inputs in {heard.passes:,} passes, {len(result.layers)} layers, {neurons:,} neurons"
         yield from ((line, "") for line in summary(title, result.values, result.details).splitlines())
         if result.sanity is not None:
             for line in sanity_lines(result.sanity)[1:]:
@@ -47,9 +45,7 @@ def nothing_heard(model: HeardModel) -> str:
         return f"{name}: {heard.empty} passes reached none of the layers: choose others with --neuralcov-layers"
     if heard.outside:
         layer = next(iter(heard.outside))
-        return (
-            f"{name}: no test ran the model itself, but parts of it such as {layer!r}: name the part that tests call"
-        )
+        return f"{name}: no test ran the model itself, but parts of it such as {layer!r}: name the part that tests call"
     if model.fixture is not None and model.coverage is None:
         return f"{name}: no test requested this fixture"
     failed = f" ({heard.failed} passes raised)" if heard.failed else ""

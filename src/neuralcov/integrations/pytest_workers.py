@@ -1,4 +1,4 @@
-"""What workers of pytest-xdist observe, handed to the process that started them, through files in a folder of its own."""
+"""What workers of pytest-xdist observe, handed through files to the process that started them."""
 
 from __future__ import annotations
 
