@@ -502,3 +502,25 @@ def test_no_hook_is_left_behind(suite):
     )
     ended = run(suite, "--neuralcov", "net:model", "--neuralcov-contexts")
     assert ended.ret == 0
+
+
+def test_a_test_that_trains_the_model_is_refused_by_name(suite):
+    suite.makepyfile(
+        test_net="""
+        import net, torch
+
+        def test_first():
+            net.model(net.data)
+
+        def test_trains():
+            net.model(net.data).sum().backward()
+            torch.optim.SGD(net.model.parameters(), 0.1).step()
+
+        def test_after():
+            net.model(net.data)
+        """
+    )
+    ended = run(suite, "--neuralcov", "net:model", "--neuralcov-save", "a.ncov")
+    ended.assert_outcomes(passed=2, failed=1)
+    ended.stdout.fnmatch_lines(["*test_after*", "*MismatchError: the weights changed since the first of these inputs*"])
+    assert ended.ret == 1
