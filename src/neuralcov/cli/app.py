@@ -19,6 +19,7 @@ from neuralcov.cli.gate import compare, gate
 from neuralcov.cli.layers import layers
 from neuralcov.cli.measure import measure
 from neuralcov.cli.ranking import minimise, rank, select
+from neuralcov.cli.report import report
 from neuralcov.cli.selftest import selftest
 from neuralcov.cli.show import show
 from neuralcov.cli.verify import verify
@@ -52,6 +53,7 @@ COMMANDS = (
     layers,
     measure,
     show,
+    report,
     compare,
     gate,
     verify,

@@ -133,6 +133,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     def fork(self) -> Self:
         twin = super().fork()
         twin._reader = self._reader.fork(twin._measurement)
+        twin._listening = None
         return twin
 
     def tap(self) -> AbstractContextManager[None]:

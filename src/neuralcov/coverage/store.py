@@ -25,7 +25,7 @@ from neuralcov.core.layout import Layout
 from neuralcov.core.old_identity import old_identity
 from neuralcov.core.old_names import from_schema_1, with_declared_names
 from neuralcov.core.records import Record, flatten, stored_name, unflatten
-from neuralcov.core.registry import stored_class
+from neuralcov.core.registry import load_own, stored_class
 from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
 from neuralcov.coverage.seen import KeyRule, SeenInputs
@@ -143,6 +143,7 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
 @ordinary_tensors
 def load_coverage(source: Place | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
     """Read a state file, or the bytes of one."""
+    load_own()
     with opened(source, STATE) as file, _damage_told(file):
         header = file.header if file.schema > 1 else from_schema_1(file.header, Record.known)
         layout = Layout({str(name): width for name, width in header["layout"]}, device)
@@ -203,6 +204,7 @@ def _references(header: Mapping[str, Any]) -> dict[str, ReferenceCurve]:
 @ordinary_tensors
 def load_calibration(path: Place, device: torch.device) -> StoredCalibration:
     """Read a calibration file. Traces beyond the memory that they may take stay on disk."""
+    load_own()
     with opened(path, CALIBRATION) as file, _damage_told(file):
         raw = file.header["calibration" if file.schema > 1 else "reference"]
         stored = raw if file.schema > 1 else with_declared_names(raw, Record.known)
