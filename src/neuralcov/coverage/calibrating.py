@@ -16,7 +16,7 @@ from neuralcov.core.guards import ordinary_tensors
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.belonging import other_calibration
 from neuralcov.coverage.measurement import Learnt, Measurement, OldIdentity
-from neuralcov.coverage.provenance import Weights
+from neuralcov.coverage.provenance import Weights, is_moving
 from neuralcov.coverage.store import AnyPath, StoredCalibration, load_calibration, save_calibration_file
 from neuralcov.coverage.suite_counts import SuiteCounts
 from neuralcov.statistics.calibration import Calibration
@@ -51,7 +51,7 @@ def calibrate(
         if held_out is not None:
             raise InputError("held_out= goes with training data; a saved calibration has what was held out then")
         stored = _read_calibration(ours, data)
-        ours.provenance.take_calibration(data, stored.provenance.get("model"))
+        _take_origin(ours, data, stored)
         _fit(ours, stored.calibration, stored.old_identity)
         ours.learnt.training = stored.training
         return False
@@ -161,6 +161,12 @@ def _read_calibration(ours: Measurement, path: AnyPath) -> StoredCalibration:
     return stored
 
 
+def _take_origin(ours: Measurement, path: AnyPath, stored: StoredCalibration) -> None:
+    """Note where a saved calibration comes from, or refuse it if that is another model."""
+    told = stored.provenance
+    ours.provenance.take_calibration(path, told.get("model"), moving=is_moving(told))
+
+
 @ordinary_tensors
 def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -> None:
     """Give loaded criteria the calibration their states were made with, and no other.
@@ -177,7 +183,7 @@ def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -
             theirs, then = calibration.identity(criterion.learns), stored.old_identity or calibration.old_identity
             if known[criterion.name] != theirs and known[criterion.name] != then(criterion.learns):
                 raise other_calibration(criterion.name, known[criterion.name], theirs, str(path))
-    ours.provenance.take_calibration(str(path), stored.provenance.get("model"))
+    _take_origin(ours, path, stored)
     # Of an earlier definition, states go with what was learnt then.
     collection.criteria = tuple(
         criterion.calibrate(calibration)
@@ -197,5 +203,5 @@ def save_calibration(ours: Measurement, path: AnyPath) -> None:
             "calibrated on"
         )
     provenance = ours.describe()
-    provenance["model"] = provenance.pop("calibration")["model"]
+    provenance |= provenance.pop("calibration")
     save_calibration_file(path, ours.learnt.calibration, provenance, ours.learnt.training)

@@ -33,6 +33,7 @@ from neuralcov.tap.preserve import (
     Block,
     is_compiled,
     join,
+    measured_pass,
     original_module,
     preserved,
     random_state_kept,
@@ -218,7 +219,7 @@ class Tap(LayerHooks):
                 forward_pass.plain = not (relevance or self._shards or self._probe.has_owners)
                 self._pass = forward_pass
                 try:
-                    with forward_pass.tape or nullcontext():
+                    with measured_pass(), forward_pass.tape or nullcontext():
                         output = call(self.model, inputs)
                 finally:
                     self._pass = None
@@ -280,7 +281,7 @@ class Tap(LayerHooks):
         forward_pass = ForwardPass(replace(members, inputs=part, size=len(rows)), Masks(len(rows), None), {}, notes={})
         self._pass = forward_pass
         try:
-            with random_state_kept(self.model), preserved(self.model, "eval"):
+            with measured_pass(), random_state_kept(self.model), preserved(self.model, "eval"):
                 call(self.model, part)
         finally:
             self._pass = None

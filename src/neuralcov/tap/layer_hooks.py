@@ -21,7 +21,7 @@ from neuralcov.tap.inputs import first_tensor
 from neuralcov.tap.layers import module_name
 from neuralcov.tap.masks import LayerMasks, Watched
 from neuralcov.tap.outputs import to_neurons
-from neuralcov.tap.preserve import AS_IT_IS, Block, enter, leave
+from neuralcov.tap.preserve import AS_IT_IS, Block, enter, is_measured_pass, leave
 from neuralcov.tap.probe import Probe
 from neuralcov.tap.recurrent import TimeSteps
 from neuralcov.tap.rows import RowOrder
@@ -126,7 +126,7 @@ class LayerHooks:
             return
         if not forward_pass.heard:
             self._take(forward_pass, name, kind, taker, module, args, *rest)
-        elif forward_pass.problem is None:
+        elif forward_pass.problem is None and not is_measured_pass():
             # What goes wrong is ours, and must not look like an error of the model: it is raised when that has run.
             try:
                 with torch.no_grad() if torch.is_grad_enabled() else nullcontext():
