@@ -95,6 +95,13 @@ def run(net, loader, coverage=None):
     return torch.cat(outputs)
 
 
+def listen_to(coverage, *steps, **options):
+    """Take steps within a block."""
+    with coverage.listen(**options):
+        for step in steps:
+            step()
+
+
 def forward_hooks(model):
     return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
 
@@ -262,18 +269,21 @@ def test_labels_that_are_wrong(net, loader):
     coverage = nc.Coverage(net, [nc.NLC(classes=3)])
     with pytest.raises(nc.NeuralcovError, match="labels without a block that listens"):
         coverage.labels(labels)
-    with pytest.raises(nc.NeuralcovError, match="labels before the first pass"), coverage.listen():
+
+    def one_pass():
+        net(images)
+
+    def label():
         coverage.labels(labels)
-    with pytest.raises(nc.NeuralcovError, match="3 labels for 20 inputs"), coverage.listen():
-        net(images)
-        coverage.labels(labels[:3])
-    with pytest.raises(nc.NeuralcovError, match="labels are given twice"), coverage.listen():
-        net(images)
-        coverage.labels(labels)
-        coverage.labels(labels)
-    with pytest.raises(nc.NeuralcovError, match="needs labels: call labels"), coverage.listen():
-        net(images)
-        net(images)
+
+    with pytest.raises(nc.NeuralcovError, match="labels before the first pass"):
+        listen_to(coverage, label)
+    with pytest.raises(nc.NeuralcovError, match="3 labels for 20 inputs"):
+        listen_to(coverage, one_pass, lambda: coverage.labels(labels[:3]))
+    with pytest.raises(nc.NeuralcovError, match="labels are given twice"):
+        listen_to(coverage, one_pass, label, label)
+    with pytest.raises(nc.NeuralcovError, match="needs labels: call labels"):
+        listen_to(coverage, one_pass, one_pass)
     assert forward_hooks(net) == 0
 
 
@@ -326,9 +336,9 @@ def test_passes_that_skip_layers_are_allowed_and_reported():
 
 def test_passes_in_training_mode_are_reported(net, loader):
     net.train()
+    coverage = nc.Coverage(net, [nc.NC()])
     with pytest.warns(nc.CoverageWarning, match="4 passes in training mode"):
-        with nc.watch(net, [nc.NC()]) as coverage:
-            run(net, loader)
+        listen_to(coverage, lambda: run(net, loader))
     assert any("training mode" in str(finding) for finding in coverage.findings())
     coverage.reset()
     assert not coverage.findings()
@@ -337,10 +347,9 @@ def test_passes_in_training_mode_are_reported(net, loader):
 def test_a_layer_that_no_pass_reached_is_not_covered_and_named():
     torch.manual_seed(0)
     net = Sometimes().eval()
+    coverage = nc.Coverage(net, [nc.TKNC(4)])
     with pytest.warns(nc.CoverageWarning, match="3 passes without a call of 'extra'"):
-        with nc.watch(net, [nc.TKNC(4)]) as coverage:
-            for _ in range(3):
-                net(-torch.rand(4, 5))
+        listen_to(coverage, *3 * [lambda: net(-torch.rand(4, 5))])
     # 4 + 2 of the 10 neurons.
     assert coverage.values() == {"TKNC(4)": 0.6}
     assert {row.layer: row.values["TKNC(4)"] for row in coverage.by_layer()} == {"fc1": 1.0, "extra": 0.0, "fc2": 1.0}
@@ -425,12 +434,10 @@ def test_a_model_compiled_in_place(net, loader):
 
 
 def test_hooks_are_gone_after_an_exception(net, loader):
-    images, labels = next(iter(loader))
+    images, _ = next(iter(loader))
     coverage = nc.Coverage(net, [nc.NC()])
-    with pytest.raises(ZeroDivisionError), coverage.listen():
-        net(images)
-        net(images[:5])
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        listen_to(coverage, lambda: net(images), lambda: net(images[:5]), lambda: 1 / 0)
     assert forward_hooks(net) == 0
     # All passes but the last were observed.
     assert coverage.inputs == 20
@@ -543,11 +550,8 @@ def test_another_threads_passes_come_one_after_the_other(net, loader):
 def test_weights_that_change_between_passes_are_refused(net, loader):
     coverage = nc.Coverage(net, [nc.NC()])
     images, _ = next(iter(loader))
-    with pytest.raises(nc.NeuralcovError, match="the weights changed"), coverage.listen():
-        net(images)
-        with torch.no_grad():
-            net.fc1.weight.mul_(1.01)
-        net(images)
+    with pytest.raises(nc.NeuralcovError, match="the weights changed"):
+        listen_to(coverage, lambda: net(images), lambda: net.fc1.weight.data.mul_(1.01), lambda: net(images))
     assert forward_hooks(net) == 0
 
 
@@ -563,8 +567,7 @@ def test_calibrating_by_listening_equals_calibrating(net, loader, training):
         coverage.assess(loader)
     assert heard.values() == taught.values()
     with pytest.raises(nc.NeuralcovError, match="calibrate comes before the first update"):
-        with heard.listen(calibrate=True):
-            run(net, training)
+        listen_to(heard, lambda: run(net, training), calibrate=True)
 
 
 def test_the_short_form(net, loader, training):
@@ -640,8 +643,8 @@ def test_a_calibration_heard_while_weights_move_is_marked_and_no_gate_is_met(net
     assert "moving calibration" in alarms(nc.Coverage.load(tmp_path / "again.ncov", net))
     with torch.no_grad():
         net.fc1.weight.mul_(1.01)
+    coverage.reset()
     with pytest.raises(nc.NeuralcovError, match="the calibration was made with weights"):
-        coverage.reset()
         coverage.assess(loader)
 
 

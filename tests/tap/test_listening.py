@@ -95,9 +95,8 @@ def test_inputs_without_an_order_of_rows_are_left_out_and_named():
             return self.fc(x)
 
     model, ended = Turned().eval(), []
-    with pytest.warns(nc.CoverageWarning, match="'side'"):
-        with ear_of(Tap(model), ended).open():
-            model(torch.randn(2, 3))
+    with pytest.warns(nc.CoverageWarning, match="'side'"), ear_of(Tap(model), ended).open():
+        model(torch.randn(2, 3))
     assert list(ended[0][0].layers) == ["fc"]
     # What a probe has found is used.
     tap = Tap(model)

@@ -60,8 +60,8 @@ class Heard:
         said = []
         if self.training:
             said.append(
-                f"{_passes(self.training)} in training mode, in which dropout and batch norms do otherwise than in use: "
-                "call model.eval() before"
+                f"{_passes(self.training)} in training mode, in which dropout and batch norms do otherwise than in "
+                "use: call model.eval() before"
             )
         by_times: dict[int, list[str]] = {}
         for layer, times in self.skipped.items():
