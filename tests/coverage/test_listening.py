@@ -550,8 +550,13 @@ def test_another_threads_passes_come_one_after_the_other(net, loader):
 def test_weights_that_change_between_passes_are_refused(net, loader):
     coverage = nc.Coverage(net, [nc.NC()])
     images, _ = next(iter(loader))
+
+    @torch.no_grad()
+    def change():
+        net.fc1.weight.mul_(1.01)
+
     with pytest.raises(nc.NeuralcovError, match="the weights changed"):
-        listen_to(coverage, lambda: net(images), lambda: net.fc1.weight.data.mul_(1.01), lambda: net(images))
+        listen_to(coverage, lambda: net(images), change, lambda: net(images))
     assert forward_hooks(net) == 0
 
 

@@ -70,9 +70,8 @@ def test_wrapped_models(ranks, tmp_path):
     for other in others:
         together.merge(other)
     assessed = nc.Coverage(_net(), CRITERIA)
-    assessed.assess(
-        [part for rank in range(ranks) for part in (_inputs()[rank::ranks][:7], _inputs()[rank::ranks][7:])]
-    )
+    shards = [_inputs()[rank::ranks] for rank in range(ranks)]
+    assessed.assess([part for shard in shards for part in (shard[:7], shard[7:])])
     if ranks == 1:
         assert together.values() == assessed.values()
     else:

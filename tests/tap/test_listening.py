@@ -7,7 +7,7 @@ from torch import nn
 
 import neuralcov as nc
 from neuralcov.core.errors import InputError
-from neuralcov.tap import Tap
+from neuralcov.tap import Batch, Tap
 from neuralcov.tap.listening import Ear, Heard, given
 from neuralcov.tap.signatures import Form, form_of
 
@@ -17,6 +17,12 @@ transformers = pytest.importorskip("transformers")
 def ear_of(tap, ended, **options):
     settings = {"relevance": False, "predictions": False, "readable": False, **options}
     return Ear(tap, begins=lambda: None, ends=lambda batch, labels: ended.append((batch, labels)), **settings)
+
+
+def hear(ear, model, inputs):
+    """Listen to one pass."""
+    with ear.open():
+        model(inputs)
 
 
 def hooks_of(model):
@@ -77,8 +83,7 @@ def test_what_goes_wrong_in_our_hooks_comes_after_the_pass():
 
     model, ended = Odd().eval(), []
     with pytest.raises(nc.NeuralcovError, match="returned a str without a tensor"):
-        with ear_of(Tap(model, "odd|fc"), ended).open():
-            model(torch.zeros(2, 3))
+        hear(ear_of(Tap(model, "odd|fc"), ended), model, torch.zeros(2, 3))
     assert model.done == 1
     assert not ended
     assert hooks_of(model) == 0
@@ -100,8 +105,6 @@ def test_inputs_without_an_order_of_rows_are_left_out_and_named():
     assert list(ended[0][0].layers) == ["fc"]
     # What a probe has found is used.
     tap = Tap(model)
-    from neuralcov.tap import Batch
-
     tap.probe(Batch(torch.randn(4, 3)))
     ended.clear()
     with ear_of(tap, ended).open():
@@ -120,8 +123,7 @@ def test_a_chosen_layer_without_an_order_is_refused_with_advice():
 
     model = Turned().eval()
     with pytest.raises(nc.NeuralcovError, match="leaves open whose its rows are"):
-        with ear_of(Tap(model, "side"), []).open():
-            model(torch.randn(2, 3))
+        hear(ear_of(Tap(model, "side"), []), model, torch.randn(2, 3))
     assert hooks_of(model) == 0
 
 
@@ -222,8 +224,7 @@ def test_beams_are_inputs_of_their_own():
 def test_relevance_is_not_heard_in_inference_mode():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).eval()
+    ear = ear_of(Tap(model), [], relevance=True, predictions=True)
     with pytest.raises(InputError, match=r"inference mode: run the model under torch.no_grad\(\)"):
-        with ear_of(Tap(model), [], relevance=True, predictions=True).open():
-            with torch.inference_mode():
-                model(torch.zeros(2, 3))
+        torch.inference_mode()(hear)(ear, model, torch.zeros(2, 3))
     assert hooks_of(model) == 0
