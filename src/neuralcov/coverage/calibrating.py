@@ -91,8 +91,11 @@ class Lesson:
     @ordinary_tensors
     def add(self, batch: Activations) -> None:
         """Learn from a batch of training data."""
-        calibration = self._calibration or Calibration.empty(batch.layout, self._measurement.collection.criteria)
-        self._calibration = calibration.observe(batch)
+        if self._calibration is None:
+            collection = self._measurement.collection
+            collection.require_memory(collection.layout or batch.layout)
+            self._calibration = Calibration.empty(batch.layout, collection.criteria)
+        self._calibration = self._calibration.observe(batch)
         self._not_finite = self._not_finite + batch.input_counts[NOT_FINITE]
         self._counts.note((), batch)
 
