@@ -1,6 +1,7 @@
 """``python -m benchmarks.state_sizes``: what states take at other sizes of suites and layers, by formula, as a table.
 
-Nothing is measured or allocated: the formulas are those of ``neuralcov layers --cost``, which tests hold against states.
+Nothing is measured or allocated: the formulas are those of ``neuralcov layers --cost``, which tests hold against real
+states.
 """
 
 from __future__ import annotations

@@ -135,11 +135,9 @@ def test_every_criterion_has_a_limit(cls):
 def test_what_exceeds_the_limit_is_refused_by_the_layers_name(criterion):
     coverage = nc.Coverage.of_layers({"fc1": 3, "lm_head": 30}, [nc.TKNC(), criterion])
     given = {"fc1": torch.zeros(4, 3), "lm_head": torch.zeros(4, 30)}
+    use = coverage.calibrate if criterion.learns else coverage.update
     with pytest.raises(MemoryBudgetError, match=r"layer 'lm_head' \(30 neurons\) and 1 more would take .* but memory="):
-        if criterion.learns:
-            coverage.calibrate(activations=given)
-        else:
-            coverage.update(activations=given, labels=[0, 1, 2, 0])
+        use(activations=given, labels=[0, 1, 2, 0])
     assert coverage.inputs == 0
 
 

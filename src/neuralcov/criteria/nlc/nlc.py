@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
-from neuralcov.core.cost import Cost, Workload, require_memory, tensor_bytes
+from neuralcov.core.cost import Cost, Workload, require_memory
 from neuralcov.core.counts import NOT_PLACEABLE, VALID, count_admitted, exclude_placeless, no_counts, not_finite
 from neuralcov.core.criterion import (
     MERGE_EXACT,
@@ -118,9 +118,11 @@ class NLC(Criterion[NLCState]):
 
     @override
     def cost(self, layout: Layout, workload: Workload) -> Cost:
+        # Counted by hand: a damaged file may tell of layers so wide that not even the meta device has them.
+        each = sum(width**2 + width + (2 if self.rule == "growing" else 1) for width in layout.widths.values())
         # The covariances of one group of layers with a batch, beside those without it.
         joined = max(8 * len(group) * group.width**2 for group in layout.groups)
-        return Cost(tensor_bytes(self._filled(layout)), working=joined)
+        return Cost(24 + 8 * (self.classes or 1) * each, working=joined)
 
     @override
     def observe(self, state: NLCState, batch: Activations, *, donate: bool = False) -> NLCState:
