@@ -145,6 +145,8 @@ class LayerHooks:
         *rest: Any,
     ) -> None:
         output, index = rest[-1], forward_pass.calls.get(name, 0)
+        if isinstance(output, Tensor) and output.is_quantized:
+            rest = (*rest[:-1], output := output.dequantize())
         forward_pass.calls[name] = index + 1
         if forward_pass.plain and not index and self._reader.record_plain(forward_pass, name, kind, output):
             return

@@ -117,7 +117,8 @@ def _wide(output: Tensor) -> torch.dtype:
 def scores_of(output: Any) -> Tensor | None:
     """Return what classes are read off: ``.logits`` or the first tensor."""
     logits = getattr(output, "logits", None)
-    return whole_tensor(logits if isinstance(logits, Tensor) else first_tensor(output))  # type: ignore[no-any-return]
+    found: Tensor | None = whole_tensor(logits if isinstance(logits, Tensor) else first_tensor(output))
+    return found.dequantize() if found is not None and found.is_quantized else found
 
 
 def has_classes(scores: Tensor | None, size: int) -> bool:
