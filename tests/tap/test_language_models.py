@@ -1,4 +1,4 @@
-"""Models of transformers, from small configurations, and others of unusual forms: values beside plain hooks and NumPy."""
+"""Models of transformers, from small configurations, and others of unusual forms, beside plain hooks and NumPy."""
 
 import numpy as np
 import pytest
@@ -357,5 +357,5 @@ def test_activations_in_bfloat16_of_numpy_as_jax_gives_them():
 def test_arrays_that_are_no_numbers_are_refused_in_one_sentence():
     coverage = nc.Coverage.of_layers({"fc": 1}, [nc.NC()])
     for given in (np.zeros((2, 1), dtype=[("a", "f4"), ("b", "f4")]), np.array([["a"], ["b"]])):
-        with pytest.raises(nc.NeuralcovError, match="layer 'fc' have type .*: expected numbers"):
+        with pytest.raises(nc.NeuralcovError, match=r"layer 'fc' have type .*: expected numbers"):
             coverage.update(activations={"fc": given})

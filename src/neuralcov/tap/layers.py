@@ -41,10 +41,10 @@ def choose_layers(model: nn.Module, choice: LayerChoice = None) -> dict[str, nn.
         model: any module.
         choice: ``None`` for all weighted layers; globs joined by ``|`` on the whole qualified name (``*``
             crosses dots, a part that starts with ``!`` takes away); ``"residual"`` for the output of every block of the
-            model's longest ``ModuleList`` of modules of one class (of all lists as long); a compiled regular expression, matched
-            against the whole name; a list of names; or module types. Every glob, and an expression, picks among the
-            kinds that count by default and, if it matches none of these, among all modules. One that matches nothing
-            is an error.
+            model's longest ``ModuleList`` of modules of one class (of all lists as long); a compiled regular
+            expression, matched against the whole name; a list of names; or module types. Every glob, and an
+            expression, picks among the kinds that count by default and, if it matches none of these, among all modules.
+            One that matches nothing is an error.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> list(choose_layers(net)), list(choose_layers(net, "2")), list(choose_layers(net, nn.ReLU))
