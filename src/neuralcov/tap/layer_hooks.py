@@ -20,7 +20,7 @@ from neuralcov.tap.forward_pass import ForwardPass, RowReader
 from neuralcov.tap.inputs import first_tensor
 from neuralcov.tap.layers import module_name
 from neuralcov.tap.masks import LayerMasks, Watched
-from neuralcov.tap.outputs import to_neurons
+from neuralcov.tap.outputs import MEAN, to_neurons
 from neuralcov.tap.preserve import AS_IT_IS, Block, enter, is_measured_pass, leave
 from neuralcov.tap.probe import Probe
 from neuralcov.tap.recurrent import TimeSteps
@@ -178,8 +178,11 @@ class LayerHooks:
         self, size: int, layer: str, kind: OutputAxes, output: Tensor, masks: LayerMasks | None, order: RowOrder
     ) -> Tensor:
         """Reduce an output to neurons, of the whole layer where it is spread over ranks."""
+        pool = self._probe.known.pool
         if self._shards is None:
-            return to_neurons(output, size, kind, layer, masks, order=order)
+            return to_neurons(output, size, kind, layer, masks, order=order, pool=pool)
+        if pool != MEAN:
+            raise LayerError(f"layer {layer!r} is spread over ranks, whose tokens are averaged: leave pool= out")
 
         def reduce(part: Tensor) -> Tensor:
             return to_neurons(part, size, kind, layer, masks, order=order)
