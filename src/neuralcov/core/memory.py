@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 
@@ -36,6 +37,36 @@ def parse_bytes(text: str | int) -> int:
     if amount <= 0:
         raise HyperParameterError(f"memory={text!r}: must be above 0")
     return amount
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Return how much memory a device has left; ``None`` where nobody tells."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
+    if device.type != "cpu":
+        return None
+    left = [amount for amount in (_of_system(), _of_container()) if amount is not None]
+    return min(left, default=None)
+
+
+def _of_system() -> int | None:
+    try:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return 1024 * int(lines["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return None  # no Linux, or an old one
+
+
+def _of_container() -> int | None:
+    """Return what a container's limit leaves, where it has one."""
+    try:
+        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text() for name in ("max", "current"))
+        cached = dict(line.split() for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines())
+        return int(limit) - int(used) + int(cached.get("inactive_file", 0))
+    except (OSError, ValueError):
+        return None  # no such container, or one without a limit
 
 
 def show_bytes(amount: float) -> str:

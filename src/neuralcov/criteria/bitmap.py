@@ -76,6 +76,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     errors: bool = resource(False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.flag(self, "errors")
 
     @property
