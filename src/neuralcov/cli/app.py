@@ -21,6 +21,7 @@ from neuralcov.cli.measure import measure
 from neuralcov.cli.ranking import minimise, rank, select
 from neuralcov.cli.selftest import selftest
 from neuralcov.cli.show import show
+from neuralcov.cli.streams import end_on_terminate, prepare_streams
 from neuralcov.cli.verify import verify
 
 app = typer.Typer(
@@ -76,6 +77,8 @@ for entry in entry_points(group="neuralcov.commands"):
 
 def main() -> None:
     """Run a command; every error ends in one sentence and an exit code that tells whose it was."""
+    prepare_streams()
+    end_on_terminate()
     warnings.showwarning = show_warning
     try:
         app()

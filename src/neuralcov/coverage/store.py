@@ -21,12 +21,14 @@ from neuralcov.core.errors import HyperParameterError, NeuralcovError
 from neuralcov.core.find_criterion import criterion_class, criterion_stored_as
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
+from neuralcov.core.memory import out_of_memory
 from neuralcov.core.old_identity import old_identity
 from neuralcov.core.old_names import from_schema_1, with_declared_names
 from neuralcov.core.records import Record, flatten, stored_name, unflatten
 from neuralcov.core.registry import stored_class
 from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
+from neuralcov.coverage.provenance import checked_provenance
 from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.stored_inputs import inputs_to_json, read_inputs
 from neuralcov.coverage.suite_counts import SuiteCounts
@@ -154,7 +156,7 @@ def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule |
             identities={name: entry.calibration for name, entry in zip(names, entries, strict=True)},
             definitions={name: entry.definition for name, entry in zip(names, entries, strict=True)},
             seen=None if header["inputs"] is None else read_inputs(header["inputs"], file, rule),
-            provenance=dict(header["provenance"]),
+            provenance=checked_provenance(header["provenance"]),
             id=file.id,
             rows=header.get("rows"),
             training=_training(header),
@@ -194,7 +196,9 @@ def load_calibration(path: AnyPath, device: torch.device) -> StoredCalibration:
         for path_in_file, tensor in file.tensors.items():
             if tensor.sha256 is not None:
                 moved.digests[path_in_file.removeprefix("calibration.")] = tensor.sha256
-        return StoredCalibration(moved, file.header.get("provenance", {}), old, _training(file.header))
+        return StoredCalibration(
+            moved, checked_provenance(file.header.get("provenance", {})), old, _training(file.header)
+        )
 
 
 def _identity_of_schema_1(raw: Any, tensors: Mapping[str, Tensor], learns: Iterable[AnyStatistic]) -> str:
@@ -324,3 +328,8 @@ def _damage_told(file: Container) -> Iterator[None]:
         raise file.error(str(error)) from error
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
         raise file.error(f"the header is damaged ({error!r})") from error
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise
+        first = next(iter(str(error).splitlines()), "")
+        raise file.error(f"the header does not fit the tensors ({first})") from error

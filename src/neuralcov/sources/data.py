@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -231,7 +232,7 @@ def image_folder(folder: Path) -> Samples:
     labels: list[int] = []
     ids: list[str] = []
     for label, name in enumerate(classes):
-        for path in sorted((folder / name).rglob("*")):
+        for path in _files_below(folder / name):
             if path.suffix.lower() in IMAGE_SUFFIXES:
                 images.append(_read_image(path, images[0].shape if images else None))
                 labels.append(label)
@@ -241,9 +242,21 @@ def image_folder(folder: Path) -> Samples:
     return Samples(str(folder), torch.stack(images), torch.tensor(labels), tuple(classes), ids=tuple(ids))
 
 
+def _files_below(folder: Path) -> list[Path]:
+    """Return all files below a folder; what cannot be looked into is an error, not an empty folder."""
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read: {error.strerror}; make it readable or remove it")
+
+    walk = os.walk(folder, onerror=refuse, followlinks=False)
+    return sorted(Path(place) / name for place, _, names in walk for name in names)
+
+
 def _read_image(path: Path, expected: torch.Size | None) -> torch.Tensor:
     from PIL import Image
 
+    if not path.is_file():
+        raise InputError(f"{path}: no plain file (a pipe, a device or a dead link); remove it")
     try:
         with Image.open(path) as image:
             pixels = torch.from_numpy(_image_bytes(path, image)).permute(2, 0, 1)
