@@ -34,6 +34,7 @@ from neuralcov.sources.models import read_weights
 from neuralcov.sources.npz import read_npz
 from neuralcov_lab.data.mnist import read_idx
 from neuralcov_lab.experiments.jobs import JobFolder
+from neuralcov_lab.experiments.scales import SCALES
 from neuralcov_lab.fetching.archives import extract
 from neuralcov_lab.fetching.cache import is_complete
 from tests.reliability.mutation import damaged, damaged_tree
@@ -90,10 +91,13 @@ def _damage_signed(content, dice):
     length = int.from_bytes(content[:8], "little")
     entries = json.loads(content[8 : 8 + length])
     header = json.loads(entries["__metadata__"]["header"])
+    metadata = entries.pop("__metadata__")
     if dice.random() < 0.7:
         header = damaged_tree(header, dice)
     else:
-        entries = {"__metadata__": entries.pop("__metadata__"), **(damaged_tree(entries, dice) or {})}
+        entries = damaged_tree(entries, dice)
+        entries = entries if isinstance(entries, dict) else {}
+    entries["__metadata__"] = metadata
     text = json.dumps(header)
     entries["__metadata__"]["header"] = text
     entries["__metadata__"]["sha256"] = hashlib.sha256(text.encode()).hexdigest()
@@ -238,15 +242,17 @@ def _plain_data():
     weights = {"a": torch.arange(6.0).reshape(2, 3), "b": torch.zeros(3, dtype=torch.int64)}
     file = io.BytesIO()
     torch.save(weights, file)
-    scale = {"scale": {}, "cells": {"a": {"experiments": ["x"], "parameters": {}, "work": 1, "rank": 0, "kind": "k"}}}
+    described = {"experiments": ["x"], "parameters": {}, "work": 1, "rank": 0, "kind": "k"}
+    plan = {"scale": SCALES["smoke"].to_json(), "cells": {"a": described}}
+    cell = {"name": "a", "status": "done", "result": {}, "seconds": 1, "seed": 0, **described}
     return {
         "evidence.json": coverage.evidence(coverage.results()).to_text().encode(),
         "table.csv": b"id,class,excluded,NC(0.75).first,NC(0.75).gain\na,1,,3,0.5\nb,2,not finite,,\n",
         "table.jsonl": b'{"id":"a","class":1,"excluded":""}\n{"id":"b","class":2,"excluded":"x"}\n',
         "policy.toml": b'[min]\n"LCC.relative" = 0.9\n[[waivers]]\ngate = "x"\nreason = "y"\nowner = "z"\n'
         b"expires = 2030-01-01\n",
-        "plan.json": json.dumps(scale).encode(),
-        "cell.json": b'{"name":"a","status":"done","result":{},"seconds":1,"work":2}',
+        "plan.json": json.dumps(plan).encode(),
+        "cell.json": json.dumps(cell).encode(),
         "complete.json": b'{"files":{"x":{"bytes":3,"sha256":"00"}},"package":"p"}',
         "weights.safetensors": save_tensors(weights),
         "weights.pt": file.getvalue(),

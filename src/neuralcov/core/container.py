@@ -238,7 +238,7 @@ class Container:
         try:
             listed = self._old_list(entries) if self.schema == 1 else self.header["tensors"]
             found = {name: _entry(listed[name], entries[name]) for name in listed}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise self.error(damaged) from error
         end = 0
         for tensor in sorted(found.values(), key=lambda tensor: (tensor.start, tensor.end)):

@@ -49,7 +49,7 @@ class Halving:
             # Out here the error is gone, and with it what its frames held.
             self._remember(size, tap.device)
             assert self.most is not None
-            waiting += _cut(tap, part, self.most)[::-1]
+            waiting = [piece for other in (*waiting, part) for piece in _cut(tap, other, self.most)[::-1]]
 
     def _remember(self, size: int, device: torch.device) -> None:
         self.most = (size + 1) // 2

@@ -326,7 +326,7 @@ def _damage_told(file: Container) -> Iterator[None]:
         if str(error).startswith(f"{file.name}: "):
             raise
         raise file.error(str(error)) from error
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise file.error(f"the header is damaged ({error!r})") from error
     except RuntimeError as error:
         if out_of_memory(error):

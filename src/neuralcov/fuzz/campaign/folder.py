@@ -105,7 +105,10 @@ class CampaignFolder:
                 f"{self.path}: a campaign of schema {schema}, this neuralcov reads up to {SCHEMA}; use the version of "
                 "neuralcov that wrote it"
             )
-        return _from_schema_1(found) if schema == 1 and "rules" in found else found
+        try:
+            return _from_schema_1(found) if schema == 1 and "rules" in found else found
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CampaignError(f"{self.path}/config.json: damaged ({error!r}); take it from a copy") from error
 
     def settings(self) -> FuzzSettings:
         """Return how the campaign searches."""
