@@ -81,8 +81,8 @@ def test_values_are_those_of_the_smaller_batches(error):
 def test_one_batch_at_a_time_and_what_goes_with_it():
     data = inputs(8)
     model = Two()
+    coverage = nc.Coverage(model, [nc.TKNC(1)])
     with pytest.warns(CoverageWarning, match="out of memory"):
-        coverage = nc.Coverage(model, [nc.TKNC(1)], metadata=["weather"])
         coverage.update({"x": data, "scale": torch.arange(8.0)})
     whole = nc.Coverage(Two(most=99), [nc.TKNC(1)])
     whole.update({"x": data, "scale": torch.arange(8.0)})

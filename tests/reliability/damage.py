@@ -27,7 +27,8 @@ from neuralcov.core.errors import NeuralcovError
 from tests.reliability.mutation import dice_of
 from tests.reliability.subjects import subjects
 
-HANG = 5
+# Seconds of CPU time, and on a busy machine of the clock.
+HANG, BLOCKED = 5, 60
 # More than any of these files needs, less than one that lies about a size would take.
 MEMORY = 1 << 30
 
@@ -42,7 +43,8 @@ def _ring(number, frame):
 
 def judge(subject, name, content, folder, sound):
     """Read a damaged file; give what it ended in, and whether that is a fault."""
-    signal.setitimer(signal.ITIMER_REAL, HANG)
+    signal.setitimer(signal.ITIMER_PROF, HANG)
+    signal.setitimer(signal.ITIMER_REAL, BLOCKED)
     try:
         found = subject.read(name, content, folder)
     except Hang:
@@ -54,6 +56,7 @@ def judge(subject, name, content, folder, sound):
     except BaseException as error:
         return _signature(error), True
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
     if sound is not None and repr(found) != sound:
         return "a value that differs", True
@@ -76,7 +79,8 @@ def escaped(top, folder):
 
 def work(subject, numbers, corpus, pipe):
     """Damage and read, one number after the other, and tell of every one."""
-    signal.signal(signal.SIGALRM, _ring)
+    for number in (signal.SIGALRM, signal.SIGPROF):
+        signal.signal(number, _ring)
     warnings.simplefilter("ignore")
     top = Path(tempfile.mkdtemp(prefix="damage-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     folder = top / "folder"

@@ -78,9 +78,9 @@ for entry in entry_points(group="neuralcov.commands"):
 def main() -> None:
     """Run a command; every error ends in one sentence and an exit code that tells whose it was."""
     prepare_streams()
-    end_on_terminate()
     warnings.showwarning = show_warning
     try:
-        app()
+        with end_on_terminate():
+            app()
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         end(error)

@@ -12,6 +12,8 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import IO, Any
 
@@ -53,10 +55,18 @@ def prepare_streams() -> None:
     sys.stderr = _patient(sys.stderr, sys.__stderr__, 2)
 
 
-def end_on_terminate() -> None:
-    """Have SIGTERM unwind the program, so that locks and temporary files go."""
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _terminate)
+@contextmanager
+def end_on_terminate() -> Iterator[None]:
+    """Have SIGTERM unwind what runs in a block, so that locks and temporary files go."""
+    own = threading.current_thread() is threading.main_thread()
+    if not own or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
