@@ -193,9 +193,29 @@ def killed(work, folder, longest, dice):
     return json.loads([line for line in lines if line.endswith("\n")][-1])
 
 
+class _Enough(Exception):
+    """End the work that is done for its imports."""
+
+
+def _import_all(folder, only):
+    """Do each sort of work once here, so that workers need not import what it needs."""
+
+    def once(words):
+        raise _Enough
+
+    for name in only:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            WORK[name][0](folder, once)
+        except _Enough:
+            shutil.rmtree(folder)
+
+
 def main(folder, kills, only, seconds):
     """Kill each sort of work in turn; count kills and faults."""
     torch.set_num_threads(1)
+    _import_all(folder / "first", only)
     dice, counts, faults = random.Random(0), dict.fromkeys(only, 0), []
     until = time.monotonic() + seconds
     for number in range(kills):
