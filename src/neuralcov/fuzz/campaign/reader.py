@@ -123,6 +123,8 @@ class StoredMutation(Mutation):
 
     def __init__(self, identity: dict[str, Any]) -> None:
         self.name = identity["name"]
+        if not isinstance(identity["geometric"], bool):
+            raise TypeError(f"geometric is {identity['geometric']!r}")
         self.geometric = identity["geometric"]
         self.forms = len(identity.get("parameters") or ())
         self._identity = identity
