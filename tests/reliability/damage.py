@@ -176,14 +176,14 @@ def piece(subject, start, count, corpus, tally, met):
 
 
 def main(seconds, corpus, only=None, start=0, size=1000):
-    """Damage files until the time is up; give the counts and all faults."""
+    """Damage files until the time is up, every kind at least once; give the counts and all faults."""
     torch.set_num_threads(1)
     ended_at = time.monotonic() + seconds
     chosen = [subject for subject in subjects() if only is None or subject.name in only]
     place = {subject.name: start for subject in chosen}
     tallies = {subject.name: collections.Counter() for subject in chosen}
-    met, faults = set(), []
-    while time.monotonic() < ended_at:
+    met, faults, rounds = set(), [], 0
+    while not rounds or time.monotonic() < ended_at:
         for subject in chosen:
             folder = corpus / re.sub(r"\W+", "-", subject.name)
             folder.mkdir(parents=True, exist_ok=True)
@@ -192,8 +192,9 @@ def main(seconds, corpus, only=None, start=0, size=1000):
             for fault in found:
                 print("FAULT", *fault, flush=True)
             faults += found
-            if time.monotonic() >= ended_at:
+            if rounds and time.monotonic() >= ended_at:
                 break
+        rounds += 1
     counts = {
         name: {"files": sum(tally.values()), "read": tally["read"], "errors": len(tally) - ("read" in tally)}
         for name, tally in tallies.items()
