@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
 
-from neuralcov.core.errors import HyperParameterError
+from neuralcov.core.errors import HyperParameterError, MemoryBudgetError
 
 _UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", start=1):
@@ -19,6 +21,9 @@ for _power, _letter in enumerate("KMGT", start=1):
 # when a block fills it, and there the bound only keeps temporaries from filling its memory.
 BLOCK_ELEMENTS = {"cpu": 1 << 18}
 _BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
+
+# PyTorch has no error type of its own for the memory of the host.
+_OUT_OF_HOST_MEMORY = ("DefaultCPUAllocator", "not enough memory", "CUDA error: out of memory")
 
 
 def parse_bytes(text: str | int) -> int:
@@ -92,3 +97,36 @@ def blocks(length: int, elements_each: int, device: torch.device) -> Iterator[sl
     step = max(1, limit // max(1, elements_each))
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that the memory of a device or of the host gave out."""
+    if isinstance(error, MemoryBudgetError):
+        return False  # a memory= that was set too low is the user's to change
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_HOST_MEMORY)
+
+
+def memory_of(device: torch.device) -> int | None:
+    """Return how many bytes a device has in all, ``None`` where that cannot be told."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    if device.type == "cpu":
+        with suppress(ValueError, OSError, AttributeError):
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def require_room(size: int, device: torch.device, what: str, advice: str) -> None:
+    """Refuse what a device cannot hold, however much of it were free.
+
+    Args:
+        size: bytes that are needed.
+        device: where.
+        what: that needs them, for the message.
+        advice: what to do instead.
+    """
+    there = memory_of(device)
+    if there is not None and size > there:
+        raise MemoryBudgetError(f"{what} takes {show_bytes(size)}, {device} has {show_bytes(there)}: {advice}")

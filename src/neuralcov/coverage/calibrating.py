@@ -251,4 +251,4 @@ def save_calibration(ours: Measurement, path: Place) -> None:
     provenance = ours.describe()
     provenance |= provenance.pop("calibration")
     learnt = ours.learnt
-    save_calibration_file(path, learnt.calibration, provenance, learnt.training, learnt.references)
+    save_calibration_file(path, ours.learnt.calibration, provenance, learnt.training, learnt.references)

@@ -290,6 +290,21 @@ class Provenance:
         }
 
 
+def checked_provenance(told: Any) -> dict[str, Any]:
+    """Return what a file says of where it comes from, if it has the form that the rest relies on."""
+    if not isinstance(told, dict) or not isinstance(told.get("parents", []), list):
+        raise TypeError("provenance")
+    taught = told.get("calibration", {})
+    if not isinstance(taught, dict):
+        raise TypeError("provenance.calibration")
+    for model in (told.get("model"), taught.get("model")):
+        if model is not None and not (isinstance(model, dict) and isinstance(model["id"], str)):
+            raise TypeError("provenance.model")
+    if not isinstance(told.get("procedure", {}), (dict, type(None))):
+        raise TypeError("provenance.procedure")
+    return dict(told)
+
+
 def require_same_preprocessing(ours: Any, theirs: Any) -> None:
     """Refuse inputs that were prepared in another way."""
     if ours == theirs:
