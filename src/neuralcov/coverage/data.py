@@ -11,11 +11,12 @@ from torch import nn
 from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding, LayerRow, Unmeasured
 from neuralcov.core.layout import Layout
-from neuralcov.coverage import calibrating, merging, saving
+from neuralcov.coverage import calibrating, merging, reducing, saving
 from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
 from neuralcov.coverage.store import AnyPath
+from neuralcov.distributed import ranks_of
 from neuralcov.report import summary
 from neuralcov.results import InputTable, Results, SliceTable
 from neuralcov.results.sanity import Sanity, judge_sanity
@@ -267,6 +268,21 @@ class CoverageData:
                 ran the same inputs.
         """
         merging.merge(self._measurement, other._measurement, overlap)
+
+    def reduce(self, group: Any = None, *, timeout: float | None = None) -> None:
+        """Replace the state of this process by those of all processes together, the same in each to the bit.
+
+        Every process calls it, those without inputs too. States are merged up a tree, in the order of the ranks.
+        Without a process group there is nothing to do, nor where nothing was observed since the last time; inputs
+        observed since then are refused, since what was brought together would count once for every process: use
+        ``assess(..., group=)``, which reduces what is new, or :meth:`reset` before.
+
+        Args:
+            group: of ``torch.distributed``; ``None`` is that of all processes.
+            timeout: seconds after which a rank that does not answer is given up with an error; by default the group's
+                own timeout.
+        """
+        reducing.reduce(self._measurement, ranks_of(group, timeout))
 
     def has_runs_of(self, other: CoverageData) -> bool:
         """Return whether every run of another coverage is in this one, so that there is nothing to merge."""

@@ -105,14 +105,14 @@ def start_from(ours: Measurement, content: StoredCoverage, name: str) -> None:
     _take_states(ours, content, name)
 
 
-def load_state(ours: Measurement, path: AnyPath, *, same_run: bool) -> None:
-    """Replace the states by those of a file of the same model, criteria and calibration."""
-    layout = ours.collection.layout
+def load_state(ours: Measurement, path: AnyPath | bytes, *, same_run: bool) -> None:
+    """Replace the states by those of a file, or of the bytes of one, of the same model, criteria and calibration."""
+    layout, name = ours.collection.layout, "the bytes" if isinstance(path, bytes) else str(path)
     content = load_coverage(path, statistics_device(ours.device) if layout is None else layout.device, ours.seen.rule)
-    require_same_criteria(ours, tuple(c.name for c in content.criteria), content.identities, str(path))
+    require_same_criteria(ours, tuple(c.name for c in content.criteria), content.identities, name)
     if layout is not None:
-        layout.require_same(content.layout, str(path))
-    _take_states(ours, content, str(path))
+        layout.require_same(content.layout, name)
+    _take_states(ours, content, name)
     if same_run:
         ours.seen.reopen_run()
     ours.warned.clear()

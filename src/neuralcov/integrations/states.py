@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import distributed
 
@@ -41,8 +40,4 @@ def world_size() -> int:
 
 def reduce_states(coverage: Coverage) -> None:
     """Merge the states of all ranks, in all ranks; nothing to do in a single process."""
-    if world_size() == 1:
-        return
-    states: list[Any] = [None] * world_size()
-    distributed.all_gather_object(states, packed(coverage))
-    take_all(coverage, states)
+    coverage.reduce()
