@@ -317,7 +317,7 @@ def test_an_overlap_counts_twice_only_if_it_is_allowed():
         told = [str(finding) for finding in one.findings()]
         assert one.inputs == 63
         assert told[0] == "inputs: 3 inputs (an estimate) were in more than one of the suites merged"
-        assert ["merged from 2 parts" in finding for finding in told[1:]] == [True] * (criterion.rule == "growing")
+        assert ["2 parts measured apart" in finding for finding in told[1:]] == [True] * (criterion.rule == "growing")
     free = part(slice(0, 30), nc.NC(0.5))
     free.merge(part(slice(27, 60), nc.NC(0.5)))
     assert [finding.inputs for finding in free.findings()] == [3]

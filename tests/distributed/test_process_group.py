@@ -85,7 +85,7 @@ def test_what_depends_on_order_is_marked_as_merged(group):
     assert marked == (set(BY_ORDER) if size > 1 else set())
     if size > 1:
         sentence = next(text for text in found[0]["at_the_end"]["findings"] if text.startswith("NLC: "))
-        assert f"merged from {size} parts" in sentence
+        assert f"NLC: {size} parts measured apart were merged" in sentence
 
 
 def test_a_second_reduce_changes_nothing_and_one_that_counts_twice_is_refused(group):

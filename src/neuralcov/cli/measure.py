@@ -12,6 +12,7 @@ from neuralcov.cli.console import print_result
 from neuralcov.cli.measuring import Names, measure_named, parse_share, split_columns
 from neuralcov.cli.workers import Work, own_device, shared_by
 from neuralcov.core.errors import InputError
+from neuralcov.coverage.reducing import SYNCS
 from neuralcov.results.input_table import writer_for
 
 
@@ -77,6 +78,8 @@ def measure(
     if per_input is not None:
         writer_for(per_input)
     allowed = parse_share(tolerance, "--tolerance")
+    if sync not in SYNCS:
+        raise InputError(f"--sync {sync!r}: expected {' or '.join(SYNCS)}")
     names = Names(
         model=model,
         data=data,

@@ -314,6 +314,13 @@ class CoverageData:
         """
         saving.load_state(self._measurement, path, same_run=same_run)
 
+    def own_states(self) -> None:
+        """Let merging overwrite the states of a coverage that was just loaded, so that many merge in the memory of two.
+
+        Not for states that a snapshot or anybody else has.
+        """
+        self._measurement.collection.own()
+
     def save_calibration(self, path: AnyPath) -> None:
         """Write what calibration learnt, traces included, to one file that ``calibrate`` reads."""
         calibrating.save_calibration(self._measurement, path)

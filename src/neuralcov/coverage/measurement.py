@@ -33,8 +33,7 @@ from neuralcov.tap.listening import Heard
 _LAYERS = "layers"
 
 _MERGED = (
-    "merged from {} parts that were measured apart; it depends on the order of inputs, so that one run over all of "
-    "them gives another value"
+    "{} parts measured apart were merged; its value depends on the order of inputs: one run over all gives another"
 )
 
 OldIdentity = Callable[[Iterable[AnyStatistic]], str]

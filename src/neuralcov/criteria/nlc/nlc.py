@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -139,7 +139,12 @@ class NLC(Criterion[NLCState]):
     @override
     def merge(self, a: NLCState, b: NLCState) -> NLCState:
         """Merge layer by layer: the growing rule keeps the largest of both and their union, the other the union."""
-        classes = tuple(self._merge_entries(x, y) for x, y in zip(a.classes, b.classes, strict=True))
+        classes = tuple(_merge_entries(x, y, _merge_groups) for x, y in zip(a.classes, b.classes, strict=True))
+        return NLCState(a.counts + b.counts, a.widths, classes)
+
+    @override
+    def merge_in(self, a: NLCState, b: NLCState) -> NLCState:
+        classes = tuple(_merge_entries(x, y, _merge_in_place) for x, y in zip(a.classes, b.classes, strict=True))
         return NLCState(a.counts + b.counts, a.widths, classes)
 
     @override
@@ -232,11 +237,6 @@ class NLC(Criterion[NLCState]):
             return LayerCovariance(group.moments.absorb(stack, donate=donate), None)
         return LayerCovariance(*absorb_if_larger(group.moments, group.spread, stack, donate=donate))
 
-    def _merge_entries(self, a: Entry | None, b: Entry | None) -> Entry | None:
-        if a is None or b is None:
-            return b if a is None else a
-        return tuple(_merge_groups(x, y) for x, y in zip(a, b, strict=True))
-
 
 def _nothing(layout: Layout, rule: str) -> Entry:
     """Return the covariances of no input. Only the growing rule compares at every batch and so carries them along."""
@@ -251,6 +251,29 @@ def _has_empty_layers(entry: Entry) -> bool:
 
 def _spread(group: LayerCovariance) -> Tensor:
     return covariance_norm(group.moments) if group.spread is None else group.spread
+
+
+def _merge_entries(
+    a: Entry | None, b: Entry | None, merge: Callable[[LayerCovariance, LayerCovariance], LayerCovariance]
+) -> Entry | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return tuple(merge(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _merge_in_place(a: LayerCovariance, b: LayerCovariance) -> LayerCovariance:
+    """Overwrite the first, a layer at a time, so that no second copy of all layers exists."""
+    for index in range(len(a.moments.count)):
+        one = slice(index, index + 1)
+        ours, theirs = (
+            LayerCovariance(group.moments.layer(index), None if group.spread is None else group.spread[one])
+            for group in (a, b)
+        )
+        merged = _merge_groups(ours, theirs)
+        ours.moments.replace_by(merged.moments)
+        if ours.spread is not None and merged.spread is not None:
+            ours.spread.copy_(merged.spread)
+    return a
 
 
 def _merge_groups(a: LayerCovariance, b: LayerCovariance) -> LayerCovariance:
