@@ -273,6 +273,8 @@ def law_saved_coverage_goes_on(case: LawCase) -> None:
     if criterion.learns:
         coverage.calibrate(activations=case.training)
     coverage.update(activations=case.suite)
+    if not int(coverage.states[0].counts[VALID]):
+        return  # a coverage that could place none of its inputs says so when it is saved
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore", CoverageWarning)
         state, learnt = Path(folder) / "state.ncov", Path(folder) / "training.ncal"
