@@ -25,6 +25,7 @@ from neuralcov.core.criterion import (
 from neuralcov.core.errors import MemoryBudgetError
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.memory import parse_bytes, show_bytes
+from neuralcov.core.projected import projected, projected_layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.nlc.admission import admit_one_by_one
@@ -67,6 +68,8 @@ class NLC(Criterion[NLCState]):
             taken and the value is that of all inputs seen.
         classes: number of classes C; then every class has its own Σ and the layer's value is their mean
             over all C. Needs labels; inputs labelled outside 0 … C−1 are excluded and counted.
+        sketch: look at wider layers along so many random directions, so that a layer's covariance takes 8·sketch²
+            bytes whatever its width. Another number than NLC, and named so: a layer's value is that of its projection.
         memory: what the covariances of all classes may take, such as ``"16GiB"``.
 
     Example:
@@ -79,12 +82,15 @@ class NLC(Criterion[NLCState]):
 
     rule: str = field(default="growing", kw_only=True)
     classes: int | None = field(default=None, kw_only=True)
+    sketch: int | None = field(default=None, kw_only=True)
     memory: str | int = resource("16GiB")
 
     def __post_init__(self) -> None:
         checks.one_of(self, "rule", "growing", "all")
         if self.classes is not None:
             checks.whole_number(self, "classes", at_least=1)
+        if self.sketch is not None:
+            checks.whole_number(self, "sketch", at_least=1)
         parse_bytes(self.memory)
 
     @property
@@ -106,23 +112,26 @@ class NLC(Criterion[NLCState]):
 
     @override
     def init(self, layout: Layout) -> NLCState:
+        layout = self._along_directions(layout)
         needed = 8 * (self.classes or 1) * sum(width**2 for width in layout.widths.values())
         if needed > parse_bytes(self.memory):
             raise MemoryBudgetError(
                 f"{self.name}: covariances of {self.classes or 1} class(es) need {show_bytes(needed)} in float64 but "
                 f"memory={self.memory!r} allows {show_bytes(parse_bytes(self.memory))}; "
-                "raise memory=, choose fewer layers, or leave classes= out"
+                "raise memory=, choose fewer layers, leave classes= out, or give sketch= a number of directions"
             )
         entries = (_nothing(layout, self.rule),) if self.classes is None else (None,) * self.classes
         return NLCState(no_counts(layout), widths_of(layout), entries)
 
     @override
     def template(self, layout: Layout) -> NLCState:
-        entries = (_nothing(layout, self.rule),) * len(self.init(layout).classes)
+        count, layout = len(self.init(layout).classes), self._along_directions(layout)
+        entries = (_nothing(layout, self.rule),) * count
         return NLCState(no_counts(layout), widths_of(layout), entries)
 
     @override
     def observe(self, state: NLCState, batch: Activations, *, donate: bool = False) -> NLCState:
+        batch = self._projected(batch)
         counts = state.counts + batch.input_counts
         if self.classes is None:
             return NLCState(counts, state.widths, (self._take(state.classes[0], batch, donate=donate),))
@@ -165,6 +174,7 @@ class NLC(Criterion[NLCState]):
 
     @override
     def gain(self, state: NLCState, batch: Activations) -> Float[Tensor, "batch"]:
+        batch = self._projected(batch)
         if self.classes is None:
             return self._gain_of(state.classes[0], batch)
         gains = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
@@ -177,6 +187,7 @@ class NLC(Criterion[NLCState]):
         self, state: NLCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], NLCState]:
         """Admit, in order, inputs by which the value grows."""
+        batch = self._projected(batch)
         entry = state.classes[0]
         if self.classes is not None or entry is None or _has_empty_layers(entry):
             return super().admit(state, batch, min_gain=min_gain)
@@ -209,6 +220,12 @@ class NLC(Criterion[NLCState]):
         assert batch.labels is not None
         labels = batch.labels.to(batch.device)
         return torch.where((labels < 0) | (labels >= self.classes), NOT_PLACEABLE, VALID).where(batch.finite, found)
+
+    def _along_directions(self, layout: Layout) -> Layout:
+        return layout if self.sketch is None else projected_layout(layout, self.sketch)
+
+    def _projected(self, batch: Activations) -> Activations:
+        return batch if self.sketch is None else projected(batch, self.sketch)
 
     def _gain_of(self, entry: Entry | None, batch: Activations) -> Tensor:
         gains = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
