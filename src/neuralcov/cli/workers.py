@@ -19,14 +19,13 @@ from torch import distributed, multiprocessing
 
 from neuralcov.core.errors import InputError, RankError
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.distributed import Ranks, joined_by_torchrun, ranks_of
+from neuralcov.distributed import PATIENCE, Ranks, joined_by_torchrun, ranks_of
 
 if TYPE_CHECKING:
     from neuralcov.cli.measuring import Names
 
 # A process imports torch and its model's packages before it reports.
 _STARTING = timedelta(minutes=5)
-_LONGEST = timedelta(days=7)
 _LOOK = 0.05
 # Seconds in which the others are told what went wrong here.
 _TELLING = 60
@@ -173,7 +172,7 @@ def _started(rank: int) -> str:
 def _join(store: Any, rank: int, size: int) -> None:
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(max(1, (os.cpu_count() or 1) // size))
-    distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=_LONGEST)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=PATIENCE)
 
 
 def run(work: Work, rank: int, size: int, meeting: str) -> None:

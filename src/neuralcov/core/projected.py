@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -43,7 +44,7 @@ def projected(batch: Activations, directions: int) -> Activations:
 def _project(name: str, outputs: Float[Tensor, "batch width"], directions: int) -> Float[Tensor, "batch directions"]:
     width = outputs.shape[1]
     signs: Tensor = _signs(name, width, directions, outputs.device)
-    return outputs.double() @ signs / width**0.5
+    return outputs.double() @ signs / math.sqrt(width)
 
 
 @lru_cache(maxsize=64)

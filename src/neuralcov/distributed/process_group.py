@@ -26,6 +26,9 @@ _LENGTH = 8
 
 Group = Any
 
+PATIENCE = timedelta(days=1)
+"""How long processes of a command wait for one that is there and silent: another may calibrate for hours."""
+
 
 class Ranks:
     """Exchange bytes with the other processes of a group; every process calls the same methods in the same order.
@@ -202,7 +205,7 @@ def joined_by_torchrun() -> bool:
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return False
     if not distributed.is_initialized():
-        distributed.init_process_group("gloo")
+        distributed.init_process_group("gloo", timeout=PATIENCE)
     return True
 
 

@@ -237,6 +237,9 @@ def law_merge_exact(case: LawCase) -> None:
     assert int(merged.counts[VALID]) == int(whole.counts[VALID]), "merging miscounts the inputs"
     _unchanged(left, kept[0], "merge changed its first state")
     _unchanged(right, kept[1], "merge changed its second state")
+    given_up = criterion.merge_in(left, right)
+    _same(criterion.value(given_up), criterion.value(merged), "the value merged in place")
+    _unchanged(right, kept[1], "merge_in changed its second state")
 
 
 def law_a_duplicate_adds_nothing(case: LawCase) -> None:
