@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from neuralcov.cli.console import note, output
+from neuralcov.core.files import name_of
 from neuralcov.coverage.combining import combine as combine_files
 from neuralcov.coverage.combining import expanded
 from neuralcov.report import value_table
@@ -17,14 +17,14 @@ def combine(
     files: Annotated[
         list[str], typer.Argument(help="State files of the same model, criteria and calibration, or 'part-*.ncov'.")
     ],
-    to: Annotated[Path, typer.Option("--output", "-o", help="The combined state file.")],
+    to: Annotated[str, typer.Option("--output", "-o", help="The combined state file.")],
     allow_overlap: Annotated[
         bool, typer.Option("--allow-overlap", help="Join suites that have more than 1 % of their inputs in common.")
     ] = False,
 ) -> None:
     """Merge coverage states. A file whose runs are all there already is skipped."""
-    paths = expanded(files)
-    total = combine_files(paths, overlap="allow" if allow_overlap else "refuse", skipped=note)
+    places = expanded(files)
+    total = combine_files(places, overlap="allow" if allow_overlap else "refuse", skipped=note)
     total.save(to)
-    result = total.results(model=f"{len(paths)} files", suite=str(to))
+    result = total.results(model=f"{len(places)} files", suite=name_of(to))
     output().print(value_table(result))

@@ -79,16 +79,16 @@ def own_device(names: Names, ranks: Ranks | None) -> Names:
     return replace(names, device=f"cuda:{os.environ.get('LOCAL_RANK', '0')}")
 
 
-def calibrate_once(coverage: Coverage, data: Iterable[Any], ranks: Ranks | None) -> None:
+def calibrate_once(coverage: Coverage, data: Iterable[Any], held_out: Any, ranks: Ranks | None) -> None:
     """Calibrate in the first process; the others learn the same from it, to the bit."""
     if ranks is None:
-        coverage.calibrate(data)
+        coverage.calibrate(data, held_out=held_out)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "shared.ncal")
 
         def learnt() -> bytes:
-            coverage.calibrate(data)
+            coverage.calibrate(data, held_out=held_out)
             coverage.save_calibration(path)
             return path.read_bytes()
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from neuralcov.core.errors import MismatchError, SameInputsError, StateFileError
+from neuralcov.core.files import AnyPath, name_of
 from neuralcov.coverage.coverage import Coverage
 
 
-def combine(paths: Iterable[Path], *, overlap: str = "refuse", skipped: Callable[[str], None]) -> Coverage:
+def combine(
+    paths: Iterable[str | os.PathLike[str]], *, overlap: str = "refuse", skipped: Callable[[str], None]
+) -> Coverage:
     """Merge state files in the order given; skip one whose runs are all there already.
 
     Files are read one after another, and large states are merged into the first's memory, a layer at a time.
@@ -32,23 +34,23 @@ def combine(paths: Iterable[Path], *, overlap: str = "refuse", skipped: Callable
             total.merge(part, overlap=overlap)
         except MismatchError as error:
             if not isinstance(error, SameInputsError) or not total.has_runs_of(part):
-                raise type(error)(f"{path}: {error}") from error
-            skipped(f"{path}: skipped, all of its {part.inputs} inputs are there already")
+                raise type(error)(f"{name_of(path)}: {error}") from error
+            skipped(f"{name_of(path)}: skipped, all of its {part.inputs} inputs are there already")
         # Before the next one is read.
         del part
     assert total is not None, "there is at least one file"
     return total
 
 
-def expanded(patterns: Iterable[str]) -> list[Path]:
+def expanded(patterns: Iterable[str]) -> list[str]:
     """Return the files that names and patterns stand for, those of a pattern in the order of their names."""
-    found: list[Path] = []
+    found: list[str] = []
     for pattern in patterns:
-        if os.path.exists(pattern) or not glob.has_magic(pattern):
-            found.append(Path(pattern))
+        if os.path.exists(pattern) or not glob.has_magic(pattern) or "://" in pattern:
+            found.append(pattern)
             continue
         matching = sorted(glob.glob(pattern, recursive=True))
         if not matching:
             raise StateFileError(f"{pattern}: no file fits this pattern")
-        found += map(Path, matching)
+        found += matching
     return found
