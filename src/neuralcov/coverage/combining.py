@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from neuralcov.core.errors import MismatchError, SameInputsError, StateFileError
-from neuralcov.core.files import AnyPath, name_of
+from neuralcov.core.files import name_of
 from neuralcov.coverage.coverage import Coverage
 
 

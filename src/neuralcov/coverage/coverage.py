@@ -338,3 +338,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     def from_bytes(cls, data: bytes, model: Any = None, **options: Any) -> Self:
         """Go on from what :meth:`to_bytes` gave; the options are those of :meth:`load`."""
         return cls.load(data, model, **options)
+
+    def own_states(self) -> None:
+        """Let merging overwrite states that were just loaded, and that nobody else has."""
+        self._measurement.collection.own()

@@ -286,15 +286,13 @@ class CoverageData:
     def reduce(self, group: Any = None, *, timeout: float | None = None) -> None:
         """Replace the state of this process by those of all processes together, the same in each to the bit.
 
-        Every process calls it, those without inputs too. States are merged up a tree, in the order of the ranks.
-        Without a process group there is nothing to do, nor where nothing was observed since the last time; inputs
-        observed since then are refused, since what was brought together would count once for every process: use
-        ``assess(..., group=)``, which reduces what is new, or :meth:`reset` before.
+        Every process calls it, those without inputs too. Without a process group, and where nothing was observed since
+        the last time, nothing happens; inputs observed since then are refused, as the earlier ones would count once for
+        every process: call :meth:`reset` before, or use ``assess(..., group=)``, which reduces what is new.
 
         Args:
             group: of ``torch.distributed``; ``None`` is that of all processes.
-            timeout: seconds after which a rank that does not answer is given up with an error; by default the group's
-                own timeout.
+            timeout: seconds after which a silent rank is given up with an error; by default the group's own timeout.
         """
         reducing.reduce(self._measurement, ranks_of(group, timeout))
 
@@ -328,13 +326,6 @@ class CoverageData:
             same_run: whether inputs to come belong to the file's last run, which was interrupted.
         """
         saving.load_state(self._measurement, path, same_run=same_run)
-
-    def own_states(self) -> None:
-        """Let merging overwrite the states of a coverage that was just loaded, so that many merge in the memory of two.
-
-        Not for states that a snapshot or anybody else has.
-        """
-        self._measurement.collection.own()
 
     def save_calibration(self, path: Place) -> None:
         """Write what calibration learnt, traces included, to one file that ``calibrate`` reads.
