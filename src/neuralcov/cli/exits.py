@@ -21,7 +21,7 @@ import typer
 
 import neuralcov
 from neuralcov.cli.console import complain
-from neuralcov.core.errors import NeuralcovError
+from neuralcov.core.errors import NeuralcovError, RankError
 from neuralcov.core.memory import out_of_memory
 from neuralcov.sources.models import raised_by_model
 
@@ -98,7 +98,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _is_of_the_machine(error: BaseException) -> bool:
     if isinstance(error, NeuralcovError):
-        return False  # a memory= that was set too low is the user's to change
+        # A memory= that was set too low is the user's to change.
+        return isinstance(error, RankError)
     if out_of_memory(error) or isinstance(error, (TimeoutError, ConnectionError)):
         return True
     if isinstance(error, OSError):

@@ -11,8 +11,10 @@ from neuralcov.cli import options
 from neuralcov.cli.console import print_result
 from neuralcov.cli.measuring import Names, measure_named, parse_share, split_columns
 from neuralcov.cli.portable import plain_without_folders
+from neuralcov.cli.workers import Work, own_device, shared_by
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import require_writable
+from neuralcov.coverage.reducing import SYNCS
 from neuralcov.results.input_table import writer_for
 
 
@@ -67,8 +69,16 @@ def measure(
         ),
     ] = True,
     cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Record updates as CUDA graphs.")] = False,
+    shard: Annotated[
+        str | None, typer.Option(help="Measure one of so many shards of the suite, such as 3/64, for combine.")
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Share the suite among so many local processes.")] = 1,
+    sync: Annotated[
+        str,
+        typer.Option(help="With several processes: end merges at the end, step observes every step's batches as one."),
+    ] = "end",
 ) -> None:
-    """Measure the coverage of a suite."""
+    """Measure the coverage of a suite. Processes that torchrun started share it."""
     if save_calibration is not None and calibrate is None:
         raise InputError("--save-calibration needs something to save: give --calibrate as well")
     if per_input is not None:
@@ -76,6 +86,8 @@ def measure(
     for path in (save, save_calibration, json, per_input, evidence):
         require_writable(path)
     allowed = parse_share(tolerance, "--tolerance")
+    if sync not in SYNCS:
+        raise InputError(f"--sync {sync!r}: expected {' or '.join(SYNCS)}")
     names = Names(
         model=model,
         data=data,
@@ -91,16 +103,23 @@ def measure(
         batch_size=batch_size,
         device=device,
         cuda_graph=cuda_graph,
+        shard=shard,
     )
-    measured = measure_named(
-        names,
-        criteria or (),
-        slices=split_columns(slices),
-        per_input=per_input is not None,
-        missing=missing,
-        errors=errors,
-        save_calibration=save_calibration,
-    )
+    options_of_one = {"--slices": slices, "--per-input": per_input, "--evidence": evidence}
+    with shared_by(workers, options_of_one, Work(names, tuple(criteria or ()), errors, sync)) as ranks:
+        measured = measure_named(
+            own_device(names, ranks),
+            criteria or (),
+            slices=split_columns(slices),
+            per_input=per_input is not None,
+            missing=missing,
+            errors=errors,
+            save_calibration=save_calibration,
+            ranks=ranks,
+            sync=sync,
+        )
+    if ranks is not None and ranks.rank:
+        return
     coverage, result = measured.coverage, measured.result
     # Files first: whoever reads the output may stop reading.
     if save is not None:

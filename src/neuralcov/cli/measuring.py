@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import distributed, nn
 
 from neuralcov.cli import defaults
 from neuralcov.cli.portable import plain_without_folders
+from neuralcov.cli.workers import calibrate_once
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import is_file
 from neuralcov.coverage.coverage import Coverage
+from neuralcov.distributed import Ranks
 from neuralcov.results import Results
 from neuralcov.sources.data import NamedData, load_data, parse_channels
 from neuralcov.sources.models import load_model, weights_of
 from neuralcov.sources.names import criterion_from_text
 from neuralcov.sources.npz import parse_padding
+from neuralcov.sources.shards import Shard
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class Names:
         batch_size: inputs per forward pass.
         device: where the model runs.
         cuda_graph: whether to record updates as CUDA graphs.
+        shard: which shard of the suite, such as ``3/64``; all of it if none is named.
     """
 
     model: str
@@ -59,6 +63,7 @@ class Names:
     batch_size: int = 100
     device: str = "cpu"
     cuda_graph: bool = False
+    shard: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +84,8 @@ def measure_named(
     errors: bool = False,
     save_calibration: str | None = None,
     expect: Callable[[nn.Module], None] = lambda net: None,
+    ranks: Ranks | None = None,
+    sync: str = "end",
 ) -> Measured:
     """Measure a suite.
 
@@ -91,7 +98,18 @@ def measure_named(
         errors: whether criteria that tick off cells keep their standard errors too.
         save_calibration: where to write what calibration learnt.
         expect: what to check of the model before anything runs.
+        ranks: the processes that share the suite, each of which makes this call; all end with the whole.
+        sync: how they do, as for :meth:`Coverage.assess`.
     """
+    shard = None if names.shard is None else Shard.parse(names.shard)
+    shared: dict[str, Any] = {"progress": None if ranks is None or not ranks.rank else False}
+    if ranks is not None:
+        shared |= {"group": distributed.group.WORLD, "sync": sync}
+
+    def part(loader: Iterable[Any]) -> Iterable[Any]:
+        mine = loader if shard is None else shard.of(loader)
+        return mine if ranks is None else Shard(ranks.rank, ranks.size).of(mine)
+
     weights = None if names.weights is None else Path(names.weights)
     net = load_model(names.model, weights, names.device)
     expect(net)
@@ -129,17 +147,18 @@ def measure_named(
             notes.append(training.note)
             if isinstance(apart, NamedData):
                 notes.append(apart.note)
-            coverage.calibrate(training.loader, held_out=apart.loader if isinstance(apart, NamedData) else apart)
-        if save_calibration is not None:
+            held_out = apart.loader if isinstance(apart, NamedData) else apart
+            calibrate_once(coverage, training.loader, held_out, ranks)
+        if save_calibration is not None and (ranks is None or not ranks.rank):
             coverage.save_calibration(save_calibration)
     before, earlier = None, 0
     if names.init is not None:
         first = read(names.init, split="train")
         notes.append(first.note)
-        coverage.assess(first.loader)
+        coverage.assess(part(first.loader), **shared)
         before, earlier = coverage.values(), coverage.inputs
     notes.append(suite.note)
-    coverage.assess(suite.loader, slices=list(slices), per_input=per_input)
+    coverage.assess(part(suite.loader), slices=list(slices), per_input=per_input, **shared)
     # Files are sent to others, whom the folders of this machine do not concern.
     told_names, command = plain_without_folders([asdict(names), sys.argv[1:]])
     coverage.note_procedure(batch_size=names.batch_size, names=told_names, command=["neuralcov", *command])

@@ -210,6 +210,13 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
     def merge(self, a: StateT, b: StateT) -> StateT:
         """Return the state of two suites together; it may share tensors with both, which stay valid."""
 
+    def merge_in(self, a: StateT, b: StateT) -> StateT:
+        """Return the same as :meth:`merge`; the caller gives ``a`` up, and its tensors may be overwritten.
+
+        Override it for large states, so that merging many takes the memory of two.
+        """
+        return self.merge(a, b)
+
     @abstractmethod
     def value(self, state: StateT) -> Float[Tensor, ""]:
         """Return the coverage, 0-d float64 on the state's device."""

@@ -10,10 +10,12 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.input_names import CLASS
+from neuralcov.coverage import reducing
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.measurement import Assessed, Measurement
 from neuralcov.coverage.slices import SliceStates, check_columns
 from neuralcov.coverage.table_builder import TableBuilder
+from neuralcov.distributed import Ranks
 from neuralcov.results import InputTable
 from neuralcov.tap.inputs import Lengths
 
@@ -45,6 +47,35 @@ class _Watch:
         if self.per_input:
             self.table = self.table or TableBuilder(collection)
             self.table.add(batch)
+
+
+def assess_group(
+    ours: Measurement,
+    reader: BatchReader,
+    data: Any,
+    ranks: Ranks | None,
+    sync: str,
+    *,
+    lengths: Lengths | None,
+    progress: bool | None,
+    slices: Sequence[str],
+    per_input: bool,
+) -> None:
+    """Observe every batch of a loader, and those of the other processes where there are some."""
+    if sync not in reducing.SYNCS:
+        raise InputError(f"sync={sync!r}: expected {' or '.join(map(repr, reducing.SYNCS))}")
+    if ranks is None:
+        assess(ours, reader, data, lengths=lengths, progress=progress, slices=slices, per_input=per_input)
+        return
+    if slices or per_input:
+        raise InputError("slices= and per_input= look at all inputs in one process: leave them or group= out")
+    reducing.assess(
+        ours,
+        ranks,
+        sync,
+        lambda: reader.assess(data, lengths, progress, may_be_empty=True),
+        lambda: reducing.assess_by_steps(ours, reader, ranks, data, lengths, progress),
+    )
 
 
 def assess(

@@ -270,7 +270,15 @@ class BatchReader:
                 watcher.watch(found)
                 self._collection.observe(found)
 
-    def assess(self, data: Any, lengths: Lengths | None, progress: bool | None, watcher: Watcher | None = None) -> None:
+    def assess(
+        self,
+        data: Any,
+        lengths: Lengths | None,
+        progress: bool | None,
+        watcher: Watcher | None = None,
+        *,
+        may_be_empty: bool = False,
+    ) -> None:
         """Observe every batch of a loader as one run, which somebody may watch."""
         observed = False
         self._measurement.seen.end_run()
@@ -283,9 +291,10 @@ class BatchReader:
                     self._observe_watched(batch, watcher)
                 observed = True
         self._measurement.seen.end_run()
-        if not observed:
+        if observed:
+            self.watch()
+        elif not may_be_empty:
             raise InputError("the data gave no batch: nothing was assessed")
-        self.watch()
 
     def batches(
         self,

@@ -16,7 +16,7 @@ from neuralcov.core.errors import HyperParameterError, InputError, MismatchError
 from neuralcov.core.guards import Turn, in_turn
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import move
-from neuralcov.coverage.ownership import Holding, Owned, Shared
+from neuralcov.coverage.ownership import Holding, Owned, Shared, own
 from neuralcov.coverage.readings import CollectionReadings
 from neuralcov.coverage.seen import SeenInputs
 
@@ -108,6 +108,16 @@ class CriterionCollection(CollectionReadings):
     def adopt(self, states: SharedStates | None) -> None:
         """Go on from states that somebody else keeps as well, or from nothing."""
         self.advance(states)
+
+    @in_turn
+    def own(self) -> None:
+        """Take the states for this collection's own: they were just read from a file, and nobody else has them."""
+        if self._holdings is not None:
+            states = self.states
+            self._holdings = tuple(
+                own(state, *(c.learnt for c in self.criteria), *(s for s in states if s is not state))
+                for state in states
+            )
 
     @in_turn
     def fork(self) -> CriterionCollection:

@@ -26,6 +26,7 @@ from neuralcov.coverage.reporting import ReportingCoverage
 from neuralcov.coverage.running import Run, run_all
 from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.store import Place
+from neuralcov.distributed import ranks_of
 from neuralcov.tap import Batch, LayerChoice, Tap
 from neuralcov.tap.foreign import as_module
 from neuralcov.tap.inputs import Lengths, Unpack
@@ -208,6 +209,9 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         progress: bool | None = None,
         slices: Sequence[str] = (),
         per_input: bool = False,
+        group: Any = None,
+        sync: str = "end",
+        timeout: float | None = None,
     ) -> None:
         """Update with every batch of a loader; one forward pass feeds all criteria.
 
@@ -219,11 +223,18 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             slices: columns of metadata, or ``"class"`` (the label where known, else the prediction): what the inputs
                 of each value cover alone and what all would lose without them, for :meth:`by_slice`.
             per_input: whether to note what every input shows first, for :meth:`per_input`.
+            group: of ``torch.distributed``, such as ``torch.distributed.group.WORLD``, whose processes each give the
+                batches of a shard and all end with the state of the whole suite. A shard may be empty.
+            sync: with a group, ``"end"`` merges the states at the end; ``"step"`` has all processes observe, in every
+                step, the batches of all as one, in the order of the ranks: for criteria that depend on order.
+            timeout: with a group, seconds after which a rank that does not answer is given up with an error.
         """
-        assessing.assess(
+        assessing.assess_group(
             self._measurement,
             self._reader,
             data,
+            ranks_of(group, timeout) if group is not None else None,
+            sync,
             lengths=lengths,
             progress=progress,
             slices=slices,
@@ -341,3 +352,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     def from_bytes(cls, data: bytes, model: Any = None, **options: Any) -> Self:
         """Go on from what :meth:`to_bytes` gave; the options are those of :meth:`load`."""
         return cls.load(data, model, **options)
+
+    def own_states(self) -> None:
+        """Let merging overwrite states that were just loaded, and that nobody else has."""
+        self._measurement.collection.own()

@@ -11,11 +11,12 @@ from torch import nn
 from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding, LayerRow, Unmeasured
 from neuralcov.core.layout import Layout
-from neuralcov.coverage import calibrating, merging, saving
+from neuralcov.coverage import calibrating, merging, reducing, saving
 from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
 from neuralcov.coverage.store import Place
+from neuralcov.distributed import ranks_of
 from neuralcov.report.text import reference_in_words, summary
 from neuralcov.results import InputTable, Results, SliceTable
 from neuralcov.results.sanity import Sanity, judge_sanity
@@ -281,6 +282,19 @@ class CoverageData:
                 ran the same inputs.
         """
         merging.merge(self._measurement, other._measurement, overlap)
+
+    def reduce(self, group: Any = None, *, timeout: float | None = None) -> None:
+        """Replace the state of this process by those of all processes together, the same in each to the bit.
+
+        Every process calls it, those without inputs too. Without a process group, and where nothing was observed since
+        the last time, nothing happens; inputs observed since then are refused, as the earlier ones would count once for
+        every process: call :meth:`reset` before, or use ``assess(..., group=)``, which reduces what is new.
+
+        Args:
+            group: of ``torch.distributed``; ``None`` is that of all processes.
+            timeout: seconds after which a silent rank is given up with an error; by default the group's own timeout.
+        """
+        reducing.reduce(self._measurement, ranks_of(group, timeout))
 
     def has_runs_of(self, other: CoverageData) -> bool:
         """Return whether every run of another coverage is in this one, so that there is nothing to merge."""

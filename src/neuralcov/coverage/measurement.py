@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from neuralcov.core.criterion import MERGE_EXACT
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.findings import Finding, Unmeasured
 from neuralcov.core.layout import Layout
@@ -32,6 +33,10 @@ from neuralcov.tap.listening import Heard
 
 # In place of a criterion's name, in findings about layers that were left out.
 _LAYERS = "layers"
+
+_MERGED = (
+    "{} parts measured apart were merged; its value depends on the order of inputs: one run over all gives another"
+)
 
 OldIdentity = Callable[[Iterable[AnyStatistic]], str]
 
@@ -227,6 +232,9 @@ class Measurement:
         if self.seen.shared:
             twice = f"{self.seen.shared} inputs (an estimate) were in more than one of the suites merged"
             found.append(Finding("inputs", twice, self.seen.shared))
+        parts = self.provenance.states.parts
+        apart = [c.name for c in self.collection.criteria if parts > 1 and MERGE_EXACT not in c.promises]
+        found += [Finding(name, _MERGED.format(parts)) for name in apart]
         unmeasured = None if self.collection.layout is None else self.unmeasured()
         if unmeasured is not None and unmeasured.noteworthy:
             found.append(Finding(_LAYERS, str(unmeasured)))

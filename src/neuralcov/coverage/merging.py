@@ -105,7 +105,7 @@ def merge(ours: Measurement, other: Measurement, overlap: str) -> None:
     if first:
         ours.provenance.preprocessing = preprocessing
         weights = None if ours.provenance.model is None else Weights(ours.provenance.model)
-        ours.provenance.states = Origin(model=model, weights=weights, known=model is not None)
+        ours.provenance.states = Origin(model=model, weights=weights, known=model is not None, parts=0)
     ours.provenance.merged(other.provenance)
     if sliced:
         # States of slices are not kept, so that theirs cannot be merged.

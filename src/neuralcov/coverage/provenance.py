@@ -149,6 +149,7 @@ class Origin:
         file: the id of the file that this was loaded from.
         moving: whether the weights changed meanwhile, so that the inputs were measured on others than these too.
         procedure: how the inputs were measured, where somebody noted it, with the number of inputs it is about.
+        parts: from how many states, measured apart, this was merged.
     """
 
     model: dict[str, Any] | None = None
@@ -158,6 +159,7 @@ class Origin:
     file: str | None = None
     moving: bool = False
     procedure: Mapping[str, Any] | None = None
+    parts: int = 1
 
     @property
     def id(self) -> str | None:
@@ -237,7 +239,8 @@ class Provenance:
         model = told.get("model")
         weights = None if self.model is None else Weights(self.model)
         parents = tuple(str(parent) for parent in told.get("parents", ()))
-        self.states = Origin(model, weights, model is not None, parents, file, procedure=told.get("procedure"))
+        parts = int(told.get("parts", 1))
+        self.states = Origin(model, weights, model is not None, parents, file, False, told.get("procedure"), parts)
         taught = told.get("calibration", {})
         if self.calibration is None and taught.get("model") is not None:
             self.calibration = Origin(taught["model"], weights, moving=is_moving(taught))
@@ -252,10 +255,11 @@ class Provenance:
         self.states = replace(self.states, procedure=procedure)
 
     def merged(self, other: Provenance) -> None:
-        """Note which files were merged in."""
+        """Note which files were merged in, and how many parts these are of."""
         theirs = (*other.states.parents, *([other.states.file] if other.states.file is not None else []))
         known = dict.fromkeys((*self.states.parents, *theirs))
-        self.states = replace(self.states, parents=tuple(known))
+        parts = self.states.parts + other.states.parts
+        self.states = replace(self.states, parents=tuple(known), parts=parts)
 
     def copy(self) -> Provenance:
         """Return a copy that goes its own way."""
@@ -287,6 +291,7 @@ class Provenance:
             "software": software(),
             "device": device_name(device),
             "parents": list(self.states.parents),
+            **({"parts": self.states.parts} if self.states.parts > 1 else {}),
         }
 
 

@@ -108,9 +108,9 @@ def start_from(ours: Measurement, content: StoredCoverage, name: str) -> None:
     _take_states(ours, content, name)
 
 
-def load_state(ours: Measurement, path: Place, *, same_run: bool) -> None:
-    """Replace the states by those of a file of the same model, criteria and calibration."""
-    name = name_of(path)
+def load_state(ours: Measurement, path: Place | bytes, *, same_run: bool) -> None:
+    """Replace the states by those of a file, or of the bytes of one, of the same model, criteria and calibration."""
+    name = "the bytes" if isinstance(path, bytes) else name_of(path)
     layout = ours.collection.layout
     content = load_coverage(path, statistics_device(ours.device) if layout is None else layout.device, ours.seen.rule)
     require_same_criteria(ours, tuple(c.name for c in content.criteria), content.identities, name)

@@ -18,20 +18,8 @@ def world_size() -> int:
 def reduce_states(coverage: Coverage, group: Any = None) -> None:
     """Merge the states of all ranks, in all ranks; nothing to do in a single process.
 
-    Every process merges in the same order, so that all have the same values, to the bit. Samplers pad the last batch of
-    some ranks with inputs of others, so that inputs may come twice.
-
     Args:
         coverage: of the same model, criteria and calibration in every rank.
         group: of ``torch.distributed``; all processes by default.
     """
-    if world_size() == 1:
-        return
-    states: list[Any] = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(states, coverage.to_bytes() if coverage.inputs else b"", group=group)
-    total = coverage.fork()
-    total.reset()
-    for state in states:
-        if state:
-            total.merge(Coverage.from_bytes(state), overlap="repeat")
-    coverage.restore(total.snapshot())
+    coverage.reduce(group)

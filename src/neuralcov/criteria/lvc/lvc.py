@@ -35,7 +35,7 @@ from neuralcov.criteria.lvc.sample import Sample
 from neuralcov.criteria.lvc.suites import LVCState, Suites, suites_of
 from neuralcov.criteria.lvc.whitened import Whitened
 from neuralcov.statistics.calibration import Calibration
-from neuralcov.statistics.moments import Moments, empty_moments, merge_all
+from neuralcov.statistics.moments import LayerMoments, Moments, empty_moments, merge_all
 from neuralcov.statistics.statistic import Statistic
 
 
@@ -168,7 +168,15 @@ class LVC(Criterion[LVCState]):
 
     @override
     def merge(self, a: LVCState, b: LVCState) -> LVCState:
-        folds = [list(merge_all(x, y)) for x, y in zip(a.folds, b.folds, strict=True)]
+        return self._merged(a, b, [list(merge_all(x, y)) for x, y in zip(a.folds, b.folds, strict=True)])
+
+    @override
+    def merge_in(self, a: LVCState, b: LVCState) -> LVCState:
+        pairs = [zip(x, y, strict=True) for x, y in zip(a.folds, b.folds, strict=True)]
+        return self._merged(a, b, [[ours.merge_in(theirs) for ours, theirs in some] for some in pairs])
+
+    def _merged(self, a: LVCState, b: LVCState, folds: list[list[LayerMoments]]) -> LVCState:
+        """Return the state of two suites, given the moments of both together by fold and group."""
         rooms = []
         for group, (ours, theirs) in enumerate(zip(a.rooms, b.rooms, strict=True)):
             where = places(*theirs.offered(), ours.met)
