@@ -6,13 +6,16 @@ import json
 
 import numpy as np
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import neuralcov as nc
 from neuralcov.cli.fuzz import run
-from neuralcov.cli.fuzz_options import with_settings
+from neuralcov.cli.fuzz_options import Rules, with_settings
 from neuralcov.core.errors import CampaignError, InputError, MismatchError
 from neuralcov.fuzz import FuzzSettings, Schedule
 from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.fuzz.rules import PUBLISHED
 from tests.fuzz.support import fuzzer_of
 
 NAMES = [entry.name for entry in dataclasses.fields(FuzzSettings)]
@@ -50,15 +53,30 @@ def test_the_command_has_an_option_for_every_setting():
     assert set(NAMES) <= set(parameters)
     assert "settings" not in parameters
     assert all(parameters[name].default == getattr(FuzzSettings(), name) for name in NAMES if name != "schedule")
-    given = {}
 
+
+def test_the_command_takes_what_a_person_gives_and_the_rest_from_the_rules():
+    given = {}
+    app = typer.Typer()
+
+    @app.command()
     @with_settings
-    def command(*, settings: FuzzSettings, other: int = 1) -> None:
+    def command(*, settings: FuzzSettings, other: int = 1, rules: Rules = None) -> None:
         given.update(settings=settings, other=other)
 
-    defaults = {name: parameter.default for name, parameter in inspect.signature(command).parameters.items()}
-    command(**{**defaults, "wave": 5, "other": 2})
-    assert given == {"settings": FuzzSettings(wave=5), "other": 2}
+    def settings_of(*words):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        return given["settings"]
+
+    assert settings_of("--wave", "5", "--other", "2") == FuzzSettings(wave=5)
+    assert given["other"] == 2
+    assert settings_of("--rules", "published") == PUBLISHED
+    # The value that is the default elsewhere counts if somebody gives it.
+    assert settings_of("--rules", "published", "--beta", "0.4", "--no-identities") == dataclasses.replace(
+        PUBLISHED, beta=0.4, identities=False
+    )
+    assert isinstance(CliRunner().invoke(app, ["--rules", "old"]).exception, InputError)
 
 
 def as_schema_1(folder, order=None):

@@ -14,6 +14,7 @@ from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_options import (
     Against,
     AgainstWeights,
+    Calls,
     Data,
     Device,
     FailOnFaults,
@@ -23,6 +24,7 @@ from neuralcov.cli.fuzz_options import (
     Minutes,
     Numbers,
     OwnModel,
+    Rules,
     Shrink,
     Styles,
     Trust,
@@ -70,6 +72,7 @@ def run(
     minutes: Minutes = None,
     faults: Faults = None,
     until_new: UntilNew = None,
+    calls: Calls = None,
     mutations: Annotated[
         str | None, typer.Option(help="Names joined by commas, such as contrast,rotation,style; all usual ones else.")
     ] = None,
@@ -84,6 +87,14 @@ def run(
     against_weights: Annotated[Path | None, typer.Option(help="Its weights.")] = None,
     mean: Annotated[str | None, typer.Option(help="Per channel, subtracted from pixels in [0, 1].")] = None,
     std: Annotated[str | None, typer.Option(help="Per channel, by which they are then divided.")] = None,
+    vocabulary: Annotated[
+        Path | None, typer.Option(help="Of texts: a file with a word per line; line i, counted from 0, is token i.")
+    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Of texts: the folder or name of one of Hugging Face.")] = None,
+    initial_data: Annotated[
+        str | None, typer.Option(help="With --initial given: training data, of which 1,000 are observed first.")
+    ] = None,
+    rules: Rules = None,
     *,
     settings: FuzzSettings,
     device: options.Device = "cpu",
@@ -108,6 +119,9 @@ def run(
         against_weights=None if against_weights is None else str(against_weights.resolve()),
         mean=parse_channels(mean),
         std=parse_channels(std),
+        vocabulary=None if vocabulary is None else str(vocabulary.resolve()),
+        tokenizer=None if tokenizer is None else absolute_name(tokenizer),
+        initial_data=None if initial_data is None else absolute_name(initial_data),
         device=device,
         deterministic=deterministic,
     )
@@ -121,7 +135,9 @@ def run(
             note(told)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
-        campaign = prepared.fuzzer.run(iterations, seconds=limit, faults=faults, until_new=until_new, progress=True)
+        campaign = prepared.fuzzer.run(
+            iterations, seconds=limit, faults=faults, until_new=until_new, calls=calls, progress=True
+        )
     conclude(prepared, campaign, shrink, fail_on_faults)
 
 
@@ -140,6 +156,7 @@ def resume(
     minutes: Minutes = None,
     faults: Faults = None,
     until_new: UntilNew = None,
+    calls: Calls = None,
     shrink: Shrink = True,
     fail_on_faults: FailOnFaults = False,
 ) -> None:
@@ -148,7 +165,9 @@ def resume(
     prepared = reopen(folder, given, searching=True)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
-        campaign = prepared.fuzzer.resume(iterations, seconds=limit, faults=faults, until_new=until_new, progress=True)
+        campaign = prepared.fuzzer.resume(
+            iterations, seconds=limit, faults=faults, until_new=until_new, calls=calls, progress=True
+        )
     if not campaign.exact:
         note("waves since the last checkpoint came out otherwise here than logged: coverage follows the log")
     conclude(prepared, campaign, shrink, fail_on_faults)

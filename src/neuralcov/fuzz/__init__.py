@@ -27,7 +27,8 @@ from neuralcov.fuzz.mutations import (
     translation,
     typo_table,
 )
-from neuralcov.fuzz.settings import FuzzSettings, Schedule
+from neuralcov.fuzz.schedule import Schedule
+from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.fuzz.validity import PixelRule, WordRule
 
 __all__ = [

@@ -18,7 +18,7 @@ from neuralcov.fuzz.campaign.screen import LineView, LiveView, ProgressView, lin
 from neuralcov.fuzz.campaign.writer import save_shrunk
 from neuralcov.fuzz.faults.pictures import fault_sheet, pick_from_groups, save_input, sheet
 from neuralcov.fuzz.formats import Pixels
-from neuralcov.fuzz.settings import Timer
+from neuralcov.fuzz.limits import Timer
 from tests.fuzz.support import fuzzer_of
 
 

@@ -12,7 +12,17 @@ import torch
 from torch import Tensor
 
 from neuralcov.fuzz.campaign.corpus import Corpus
-from neuralcov.fuzz.campaign.log import KEPT, NO_GAIN, NO_RESULT, NOT_FINITE, REJECTED, AppliedMutation, WaveRecord
+from neuralcov.fuzz.campaign.log import (
+    KEPT,
+    NO_GAIN,
+    NO_RESULT,
+    NOT_FINITE,
+    REJECTED,
+    WaveRecord,
+    any_stage,
+    stages,
+    steps_of,
+)
 from neuralcov.fuzz.faults.fault import Fault
 
 _NOBODY = -1
@@ -124,6 +134,7 @@ class CampaignState:
         rivals: of the root inputs, see ``CANDIDATE``; unknown by default.
         one_run: whether a parent is done with once the model was run on a mutant of it.
         max_per_group: examples of a fault that are saved.
+        moves_comparisons: whether root inputs are moved with their mutants before the two are compared.
     """
 
     def __init__(
@@ -142,6 +153,7 @@ class CampaignState:
         rivals: np.ndarray | None = None,
         one_run: bool = False,
         max_per_group: int = 3,
+        moves_comparisons: bool = True,
     ) -> None:
         count = len(roots)
         self.corpus = Corpus(
@@ -168,6 +180,7 @@ class CampaignState:
         self.parent_faults = np.zeros((NEARNESS_CELLS, REPEATS), dtype=np.int64)
         self._fault_types = tuple(fault_types)
         self._tries, self._one_run, self._max_per_group = tries, one_run, max_per_group
+        self._moves_comparisons = moves_comparisons
 
     @property
     def can_be_seed(self) -> np.ndarray:
@@ -200,6 +213,10 @@ class CampaignState:
         self._count(record, found, fresh)
         return found
 
+    def taken_along(self, table: np.ndarray) -> np.ndarray:
+        """Return which mutants have a comparison input of their own, moved as they were."""
+        return any_stage(table, self.geometric) & self._moves_comparisons
+
     def worth_saving(self, table: np.ndarray, messages: Mapping[int, str]) -> np.ndarray:
         """Return which mutants of a wave to save: those that were kept, and the first examples of every fault."""
         worth = table["verdict"] == KEPT
@@ -223,7 +240,7 @@ class CampaignState:
         rows = record.candidates
         run = np.flatnonzero((rows["verdict"] == KEPT) | (rows["verdict"] == NO_GAIN) | (rows["verdict"] == NO_RESULT))
         entries = self.corpus.entries
-        parents, mutations = rows["parent"][run], rows["mutation"][run]
+        parents = rows["parent"][run]
         before = entries["margin"][parents]
         roots = entries["root"][parents]
         cells = nearness(before), np.minimum(self.found[roots], REPEATS - 1)
@@ -234,10 +251,13 @@ class CampaignState:
             new[place] = key not in self.counts.seen
             self.counts.add_fault(key)
         lost = _MARGIN_WORTH * np.nan_to_num(np.clip(before - rows["margin"][run], 0, 1))
-        forms = mutations, np.where(self.forms[mutations] > 0, rows["setting"][run], 0)
         np.add.at(self.found, roots, new)
-        np.add.at(self.form_runs, forms, 1)
-        np.add.at(self.form_rewards, forms, np.where(new, 1.0, lost))
+        rewards = np.where(new, 1.0, lost)
+        for places, applied in stages(rows[run]):
+            mutations = applied["mutation"]
+            forms = mutations, np.where(self.forms[mutations] > 0, applied["setting"], 0)
+            np.add.at(self.form_runs, forms, 1)
+            np.add.at(self.form_rewards, forms, rewards[places])
         np.add.at(self.parent_runs, cells, 1)
         np.add.at(self.parent_faults, cells, new)
         np.add.at(entries["children"], parents, 1)
@@ -249,7 +269,8 @@ class CampaignState:
             return
         kept = record.candidates[record.kept]
         among_saved = np.flatnonzero(record.candidates["verdict"][record.saved] == KEPT)
-        self.corpus.add(kept, self.geometric[kept["mutation"]], record.wave, inputs[among_saved], comparisons)
+        moves, taken = any_stage(kept, self.geometric), self.taken_along(kept)
+        self.corpus.add(kept, moves, taken, record.wave, inputs[among_saved], comparisons)
 
     def _advance(self, record: WaveRecord) -> None:
         """Free the lanes of parents whose mutant was kept or whose tries are used up."""
@@ -263,6 +284,7 @@ class CampaignState:
             done |= rows["verdict"] != REJECTED
         self.parents[lane[done]] = _NOBODY
         self.counts.started += int(rows["fresh"].sum())
+        np.add.at(self.corpus.entries["sampled"], rows["parent"], rows["fresh"])
         self.counts.finished += int(done.sum())
 
     def _faults(self, record: WaveRecord, inputs: Tensor, first: int) -> list[Fault]:
@@ -290,7 +312,7 @@ class CampaignState:
             label=_class(self.labels[root]),
             before=_class(self.corpus.entries["prediction"][root]),
             after=_class(candidate["prediction"]),
-            steps=(*self.corpus.steps(parent), AppliedMutation.of(candidate)),
+            steps=(*self.corpus.steps(parent), *steps_of(candidate)),
             message=record.messages.get(row),
             input=saved,
         )

@@ -13,7 +13,8 @@ import numpy as np
 from typing_extensions import override
 
 from neuralcov.fuzz.campaign.state import REPEATS, CampaignState, nearness
-from neuralcov.fuzz.settings import FuzzSettings, Schedule
+from neuralcov.fuzz.schedule import Schedule
+from neuralcov.fuzz.settings import FuzzSettings
 
 # How many runs the guess about a kind of parent, made before any was mutated, is worth.
 _GUESS = 4.0
@@ -72,7 +73,8 @@ class CoverageGuide(Guide):
 
     @override
     def parents(self, state: CampaignState, count: int, numbers: np.random.Generator) -> np.ndarray:
-        return self.schedule.sample(state.corpus.entries["picks"], state.can_be_seed, numbers.random(count))
+        picks = state.corpus.entries[self.schedule.counted]
+        return self.schedule.sample(picks, state.can_be_seed, numbers.random(count))
 
     @override
     def keep(self, state: CampaignState, judged: Judged) -> np.ndarray:
