@@ -22,10 +22,11 @@ NAMES = [entry.name for entry in dataclasses.fields(FuzzSettings)]
 
 
 def test_an_object_and_its_fields_say_the_same(net, digits):
-    settings = FuzzSettings(wave=8, tries=5, schedule="fresh")
+    plain = {"guide": "coverage"}
+    settings = FuzzSettings(wave=8, tries=5, schedule="fresh", **plain)
     by_object = fuzzer_of(net, digits, [nc.NLC()], settings=settings)
     by_fields = fuzzer_of(net, digits, [nc.NLC()], wave=8, tries=5, schedule=Schedule("fresh"))
-    both = fuzzer_of(net, digits, [nc.NLC()], settings=FuzzSettings(wave=8, schedule="fresh"), tries=5)
+    both = fuzzer_of(net, digits, [nc.NLC()], settings=FuzzSettings(wave=8, schedule="fresh", **plain), tries=5)
     assert by_object.settings == by_fields.settings == both.settings == settings
     with pytest.raises(TypeError, match="there is no argument or setting 'waves'; settings are guide, "):
         fuzzer_of(net, digits, [nc.NLC()], waves=8)
@@ -46,6 +47,11 @@ def test_the_first_setting_that_differs_is_named():
     assert FuzzSettings(tries=9).first_difference(stored) == "seed"
     assert FuzzSettings(tries=9, seed=4).first_difference(stored) is None
     assert FuzzSettings(tries=1).first_difference({}) is None
+    plain = FuzzSettings(guide="coverage", mutation_choice="uniform").to_json()
+    assert FuzzSettings(guide="coverage").first_difference(plain) is None
+    assert FuzzSettings(guide="coverage", mutation_choice="bandit").first_difference(plain) == "mutation_choice"
+    assert [FuzzSettings(guide=guide).chosen_by for guide in ("coverage", "random")] == ["uniform"] * 2
+    assert [FuzzSettings(guide=guide).chosen_by for guide in ("margin", "elites+coverage")] == ["bandit"] * 2
 
 
 def test_the_command_has_an_option_for_every_setting():
@@ -94,7 +100,8 @@ def test_a_folder_of_schema_1_goes_on_with_its_settings_only(net, digits, tmp_pa
     folder = CampaignFolder(tmp_path / "c")
     fuzzer_of(net, digits, [nc.NLC()], wave=8, folder=folder.path, pictures=3).run(iterations=8)
     as_schema_1(folder.path, {"model": "demo:digits", "wave": 8, "pictures": 3, "checkpoint": 5.0})
-    assert folder.settings() == FuzzSettings(wave=8, pictures=3, checkpoint=5.0)
+    plain = FuzzSettings(guide="coverage")
+    assert folder.settings() == plain.changed(wave=8, pictures=3, checkpoint=5.0)
     for changes, name in (({"rounds": 2}, "rounds 8, this one 2"), ({"beta": 0.5}, r"beta 0\.4, this one 0\.5")):
         with pytest.raises(MismatchError, match=f"the campaign there has {name}; give it what it had"):
             fuzzer_of(net, digits, [nc.NLC()], wave=8, folder=folder.path, **changes).resume(iterations=9)

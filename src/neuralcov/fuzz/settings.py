@@ -81,16 +81,16 @@ class FuzzSettings:
     """
 
     guide: str = _setting(
-        "coverage",
+        "margin+coverage",
         _GUIDE,
-        "What is kept: mutants that raise coverage; random: all, unchecked; margin: those nearer to being misread; "
+        "What is kept: coverage: mutants that raise it; random: all, unchecked; margin: those nearer to being misread; "
         "elites: the nearest for each pair of classes; or either of these, +coverage.",
     )
     mutation_choice: str = _setting(
-        "uniform",
-        _one_of("uniform", "bandit", "settings"),
-        "uniform: a mutation first, then its form; settings: one list of all forms, so that mutations with many come "
-        "up more; bandit: rather mutations and forms that brought faults and took margin.",
+        "auto",
+        _one_of("auto", "uniform", "bandit", "settings"),
+        "auto: bandit for margin and elites, else uniform; uniform: a mutation first, then a form; settings: one list "
+        "of all forms, so that mutations with many come up more; bandit: rather what brought faults and took margin.",
     )
     stack: int = _setting(1, _STACK, "The most mutations that make one mutant, drawn from 1 to this.")
     check_random: bool = _setting(False, _FLAG, "Check validity under guide random too.")
@@ -167,9 +167,21 @@ class FuzzSettings:
         return "coverage" in self.guide
 
     @property
+    def chosen_by(self) -> str:
+        """Return how mutations are chosen: uniform, bandit or settings."""
+        if self.mutation_choice != "auto":
+            return self.mutation_choice
+        return "uniform" if self.guide in ("coverage", "random") else "bandit"
+
+    @property
+    def needs_margin(self) -> bool:
+        """Return whether the search cannot do without a score per class."""
+        return self.guide in ("margin", "elites")
+
+    @property
     def uses_margin(self) -> bool:
         """Return whether somebody wants to know how near inputs are to being misread."""
-        return self.guide not in ("coverage", "random") or self.mutation_choice == "bandit"
+        return self.guide not in ("coverage", "random") or self.chosen_by == "bandit"
 
     def changed(self, **changes: Any) -> FuzzSettings:
         """Return the settings with some of them changed.
@@ -198,6 +210,8 @@ class FuzzSettings:
     def first_difference(self, stored: Mapping[str, Any]) -> str | None:
         """Return the first setting that a folder keeps with another value and that may not change."""
         mine, stored = self.to_json(), _with_names_of_today(stored)
+        if "mutation_choice" in stored and self.chosen_by == FuzzSettings.from_json(stored).chosen_by:
+            stored["mutation_choice"] = self.mutation_choice
         for entry in fields(self):
             name = entry.name
             if not entry.metadata["may_change"] and name in stored and stored[name] != mine[name]:
@@ -205,13 +219,9 @@ class FuzzSettings:
         return None
 
 
-# What campaigns did that do not say, since there was nothing else.
-_FIRST = {"mutation_choice": "uniform", "stack": 1}
-
-
 def _with_names_of_today(stored: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings of a folder; the first campaigns said ``guidance`` where it is ``guide`` now."""
-    known = {**_FIRST, **stored}
+    known = dict(stored)
     if "guidance" in known:
         known["guide"] = known.pop("guidance")
     return known

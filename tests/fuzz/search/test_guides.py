@@ -18,7 +18,7 @@ from neuralcov.fuzz.settings import GUIDES
 from tests.fuzz.support import fuzzer_of
 
 ALL = [*({"guide": name} for name in GUIDES), {"guide": "random", "check_random": True}]
-ALL += [{**some, "mutation_choice": "bandit"} for some in ALL]
+ALL += [{**some, "mutation_choice": "bandit"} for some in ALL] + [{"guide": "margin", "stack": 3}]
 
 
 def ids(some):
@@ -180,6 +180,26 @@ def test_a_guide_that_reads_scores_says_so_where_there_are_none(digits):
         fuzzer.run(iterations=5)
 
 
+def test_the_default_goes_by_coverage_where_there_are_no_scores(digits):
+    model = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3))
+    coverage = nc.Coverage(model, [nc.KMNC(50)], predict=lambda output: output.amax((1, 2, 3)).long())
+    coverage.calibrate([digits.inputs[:30] / 16])
+    campaign = nc.Fuzzer(coverage, digits.inputs, digits.labels, levels=16, preprocess=lambda x: x).run(calls=300)
+    assert campaign.stats.kept == campaign.state.counts.kept > 10
+    assert np.isnan(campaign.state.corpus.entries["margin"]).all()
+
+
+@pytest.mark.parametrize("some", [{"guide": "coverage"}, {"guide": "margin", "mutation_choice": "bandit"}], ids=ids)
+def test_an_end_after_so_many_calls_of_the_model(net, digits, some):
+    fuzzer = fuzzer_of(net, digits, [nc.NC(0.95)], wave=20, **some)
+    campaign = fuzzer.run(calls=100)
+    run = [1 for fault in campaign.faults if fault.fault_types]
+    assert 100 <= campaign.state.counts.run < 120
+    assert len(run) <= campaign.state.counts.run
+    assert fuzzer.run(calls=150).state.counts.run >= 150
+
+
 def test_folders_of_the_first_campaigns_say_guidance():
-    assert FuzzSettings.from_json({"guidance": "random", "wave": 3}) == FuzzSettings(guide="random", wave=3)
+    first = FuzzSettings(guide="random", wave=3)
+    assert FuzzSettings.from_json({"guidance": "random", "wave": 3}) == first
     assert FuzzSettings(guide="random").first_difference({"guidance": "coverage"}) == "guide"

@@ -59,6 +59,7 @@ def campaign(context: ExperimentContext, network: str, criterion: str, run: int 
         seeds.labels,
         preprocess=seeds.prepare,
         guide=RANDOM if criterion == RANDOM else "coverage",
+        mutation_choice="uniform",
         wave=scale.fuzz_wave,
         seed=context.seed_of(run),
         levels=seeds.levels,

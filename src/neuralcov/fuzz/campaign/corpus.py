@@ -23,6 +23,7 @@ _ENTRY = np.dtype(
         ("wave", np.int32),  # when it was kept
         ("children", np.int32),  # how many of its mutants the model was run on
         ("sampled", np.int32),  # how often it was sampled
+        ("depth", np.int32),  # how many kept mutants its lineage holds
     ]
 )
 
@@ -90,6 +91,7 @@ class Corpus:
         parents = self.entries[kept["parent"]]
         fresh["wave"] = wave
         fresh["root"] = parents["root"]
+        fresh["depth"] = parents["depth"] + 1
         fresh["moved"] = parents["moved"] | moves
         fresh["comparison"] = parents["comparison"]
         fresh["comparison"][taken] = len(self._comparisons) + np.arange(int(taken.sum()))

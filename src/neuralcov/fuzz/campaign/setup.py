@@ -188,8 +188,9 @@ class CampaignSetup:
             self.preprocess,
             self.settings.batch,
             self.settings.time_limit,
-            classes=self.labels is not None or self.settings.uses_margin or not self.checks,
+            classes=self.labels is not None or self.settings.needs_margin or not self.checks,
             keep_outputs=bool(self.checks),
+            needs_margins=self.settings.needs_margin,
         )
 
 

@@ -36,6 +36,9 @@ NEARNESS_CELLS = len(_EDGES) + 2
 _MARGIN_WORTH = 0.05
 # Roots are told apart by how many faults they led to, up to this.
 REPEATS = 4
+# Entries are told apart by how many kept mutants their lineage holds, up to this: what was changed much already can
+# be changed only a little more.
+DEPTHS = 3
 
 
 def nearness(margins: np.ndarray) -> np.ndarray:
@@ -176,8 +179,8 @@ class CampaignState:
         self.form_runs = np.zeros((len(forms), max([1, *forms])), dtype=np.int64)
         self.form_rewards = np.zeros(self.form_runs.shape)
         # What parents brought, by how near they were: see ``nearness``.
-        self.parent_runs = np.zeros((NEARNESS_CELLS, REPEATS), dtype=np.int64)
-        self.parent_faults = np.zeros((NEARNESS_CELLS, REPEATS), dtype=np.int64)
+        self.parent_runs = np.zeros((NEARNESS_CELLS, REPEATS, DEPTHS), dtype=np.int64)
+        self.parent_faults = np.zeros(self.parent_runs.shape, dtype=np.int64)
         self._fault_types = tuple(fault_types)
         self._tries, self._one_run, self._max_per_group = tries, one_run, max_per_group
         self._moves_comparisons = moves_comparisons
@@ -191,6 +194,12 @@ class CampaignState:
         if self.geometric.all():
             found &= ~entries["moved"]
         return found
+
+    def parent_cells(self, rows: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the cells that entries are sorted into: how near they are, what their root led to, how deep."""
+        entries = self.corpus.entries[rows]
+        repeats = np.minimum(self.found[entries["root"]], REPEATS - 1)
+        return nearness(entries["margin"]), repeats, np.minimum(entries["depth"], DEPTHS - 1)
 
     @property
     def idle(self) -> bool:
@@ -243,7 +252,7 @@ class CampaignState:
         parents = rows["parent"][run]
         before = entries["margin"][parents]
         roots = entries["root"][parents]
-        cells = nearness(before), np.minimum(self.found[roots], REPEATS - 1)
+        cells = self.parent_cells(parents)
         new = np.zeros(len(run), dtype=bool)
         for place in np.flatnonzero(rows["fault_types"][run]):
             row = int(run[place])

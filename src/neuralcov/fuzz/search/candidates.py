@@ -114,9 +114,9 @@ class _Chooser:
     @classmethod
     def of(cls, state: CampaignState, mutations: Sequence[Mutation], settings: FuzzSettings) -> _Chooser:
         """Return a chooser as the settings say."""
-        if settings.mutation_choice == "settings":
+        if settings.chosen_by == "settings":
             return cls(mutations, np.maximum(state.forms, 1).astype(np.float64))
-        if settings.mutation_choice == "bandit":
+        if settings.chosen_by == "bandit":
             return cls(mutations, mutation_weights(state), [form_weights(state, row) for row in range(len(mutations))])
         return cls(mutations)
 

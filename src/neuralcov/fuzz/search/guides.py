@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from neuralcov.fuzz.campaign.state import REPEATS, CampaignState, nearness
+from neuralcov.fuzz.campaign.state import REPEATS, CampaignState
 from neuralcov.fuzz.schedule import Schedule
 from neuralcov.fuzz.settings import FuzzSettings
 
@@ -190,10 +190,10 @@ def _chances(state: CampaignState, numbers: np.random.Generator) -> np.ndarray:
     runs, faults = state.parent_runs, state.parent_faults
     cells = np.arange(len(runs))
     # The guess falls evenly from 0.6 for those nearest, and halves with every fault the root has led to.
-    guess = 0.6 * (1 - cells / len(cells))[:, None] * 0.5 ** np.arange(REPEATS)
+    guess = (0.6 * (1 - cells / len(cells))[:, None] * 0.5 ** np.arange(REPEATS))[:, :, None]
     drawn = numbers.beta(faults + _GUESS * guess, np.maximum(runs - faults, 0) + _GUESS * (1 - guess))
     entries = state.corpus.entries
-    chances = drawn[nearness(entries["margin"]), np.minimum(state.found[entries["root"]], REPEATS - 1)]
+    chances = drawn[state.parent_cells(slice(None))]
     # Those already misread, such as seeds the model has wrong, cannot lead to a fault.
     chances = np.where(entries["margin"] < 0, 0.0, chances) * _TIRING ** entries["children"]
     # Ties, which are many, fall at random.
