@@ -36,6 +36,7 @@ from neuralcov.cli.fuzz_output import (
     draw_sheet,
     export_line,
     measure_quality,
+    mended_line,
     replay_line,
     show_campaign,
     shrink_and_save,
@@ -198,7 +199,7 @@ def replay(
     rebuilt = sum(entry.rebuilt for entry in found)
     output().print(
         f"{len(still)} of {len(found)} faults are still there, {again} of them as they were; {rebuilt} are made anew "
-        "from their origin to the last bit",
+        f"from their origin to the last bit; {mended_line(found)}",
         soft_wrap=True,
         highlight=False,
     )

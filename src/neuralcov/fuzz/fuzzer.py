@@ -245,7 +245,7 @@ class Fuzzer:
         """Make a writer that knows the faults so far: so many of a group get pictures, however often it is begun."""
         if self.folder is None:
             return None
-        writer = Writer(self.folder, self.mutations, self.input_format, self.settings.pictures)
+        writer = Writer(self.folder, self.mutations, self.input_format, self.settings.pictures, self._setup.roots)
         writer.restore(self.search.state.faults[:])
         return writer
 

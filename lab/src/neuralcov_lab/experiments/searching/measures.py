@@ -58,7 +58,7 @@ class FaultJudge:
         other = next(iter(subject.others.values()), None)
         if other is None:
             return cls(subject, None)
-        some = subject.test.inputs[: 20 * CENTRES]
+        some = subject.test.inputs[: 5 * CENTRES]
         return cls(subject, k_means(features(other, subject, some), min(CENTRES, len(some) // 3)))
 
     def figures(self, faults: Sequence[Fault], seeds: Tensor, levels: int) -> dict[str, Any]:

@@ -110,7 +110,8 @@ def rules_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
     parts = ["# fuzz-rules", *notes, _RULES]
     if not all(job.result["stylised"] for job in jobs):
         parts.append(
-            "Stylising took no part in some campaigns: `neuralcov data get adain` was not there, or pictures are of 8×8."
+            "Stylising took no part in some campaigns: its weights (`neuralcov data get adain`) were not there, or "
+            "pictures are of 8×8 pixels."
         )
     for network in dict.fromkeys(job.parameters["network"] for job in jobs):
         here = [job for job in jobs if job.parameters["network"] == network]
