@@ -45,6 +45,7 @@ from neuralcov.cli.fuzz_setup import CampaignNames, absolute_name, build
 from neuralcov.cli.fuzz_trust import Given, reopen
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import write_json
+from neuralcov.fuzz.campaign.dataset import ARRAYS, export_dataset
 from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
 from neuralcov.fuzz.campaign.reader import PARTS, open_campaign
 from neuralcov.fuzz.faults.fault import Fault
@@ -238,9 +239,18 @@ def export(
     to: Annotated[Path, typer.Option("--output", "-o", help="Where pictures go.")],
     what: Annotated[list[str] | None, typer.Option(help=f"{', '.join(PARTS)}; repeat it. Faults by default.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many of each.")] = None,
+    dataset: Annotated[
+        bool, typer.Option("--dataset", help="Write faults as a data set with their true labels, to train on.")
+    ] = False,
 ) -> None:
     """Write faults, the queue or the seeds as pictures (or text), with an index; needs no model."""
     campaign = open_campaign(folder)
+    if dataset:
+        if what and what != ["faults"]:
+            raise InputError(f"--dataset with --what {', '.join(what)}: expected faults alone")
+        count = export_dataset(campaign, to, limit=limit)
+        output().print(export_line("faults", count, to / ARRAYS), soft_wrap=True, highlight=False)
+        return
     for part in what or ["faults"]:
         count = campaign.export(part, to, limit=limit)
         output().print(export_line(part, count, to / part), soft_wrap=True, highlight=False)

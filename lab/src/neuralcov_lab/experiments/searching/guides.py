@@ -22,6 +22,8 @@ DEFAULT = "margin+coverage, bandit"
 _READINGS = 10
 # Calls of the model for every seed: with many more, all guides come to know all there is to find.
 _CALLS = 5
+# Parents for every call, at most.
+_TRIES = 50
 # A wave holds this part of the seeds.
 _WAVES_OF = 4
 
@@ -90,7 +92,8 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
         readings = []
         for part in range(1, _READINGS + 1):
             calls = _CALLS * len(seeds) * part // _READINGS
-            done = fuzzer.run(calls=calls, seconds=scale.fuzz_seconds, progress=False)
+            # All get the same number of calls, however long that takes; parents without valid mutants end some day.
+            done = fuzzer.run(_TRIES * calls, calls=calls, progress=False)
             readings.append([done.stats.judged, done.stats.distinct, done.stats.roots])
     stats, faults = done.stats, distinct_faults(done)
     judge = context.prepare(("judge", network), lambda: FaultJudge.of(subject))

@@ -23,6 +23,8 @@ _FIRST_ROWS = 31
 _FIRST_INPUTS, _FIRST_BATCH = 1000, 50
 # Of the iterations of ``fuzz``: as many as the artefact was emulated with.
 _PART = 5
+# A wave holds this part of the seeds.
+_WAVES_OF = 5
 # No campaign runs the model more often than this many times per iteration; criteria that admit next to nothing would.
 _MOST_CALLS = 10
 
@@ -82,10 +84,11 @@ def campaign(
 ) -> dict[str, Any]:
     """Return outputs and faults, counted in three ways."""
     subject, scale = search_subject(context, network), context.scale
-    settings = rules_of(rules, switched).changed(seed=context.seed_of(run), wave=min(50, scale.fuzz_wave))
+    seeds = subject.seeds(context, max(20, scale.fuzz_seeds // _PART), run)
+    # Small waves, since what one keeps can be sampled in the next at the earliest.
+    settings = rules_of(rules, switched).changed(seed=context.seed_of(run), wave=max(1, len(seeds) // _WAVES_OF))
     if criterion == RANDOM:
         settings = settings.changed(guide=RANDOM)
-    seeds = subject.seeds(context, max(20, scale.fuzz_seeds // _PART), run)
     guide = NC(0.0) if criterion == RANDOM else calibrated(context, network, named(fuzz_settings(), criterion))
     coverage = Coverage(subject.model, [guide])
     style = styles(context)
