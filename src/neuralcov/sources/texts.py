@@ -91,7 +91,7 @@ def _parts(item: Any) -> tuple[Any, Any]:
         held = next((item[key] for key in ("input_ids", "text", "texts", "sentence") if key in item), None)
         return held, item.get("labels", item.get("label"))
     if isinstance(item, (list, tuple)) and len(item) == 2 and isinstance(item[0], (list, tuple)):
-        return item
+        return item[0], item[1]
     batch = unpack_batch(item)
     held = batch.inputs
     return (held.get("input_ids", held.get("tokens")) if isinstance(held, Mapping) else held), batch.labels

@@ -125,7 +125,8 @@ def _tuned(context: ExperimentContext, subject: SearchSubject, inputs: Tensor, l
             batch = inputs[rows.to(inputs.device)]
             ready = subject.prepare(batch.float() / levels if batch.dtype == torch.uint8 else batch)
             optimiser.zero_grad()
-            nn.functional.cross_entropy(model(ready), labels[rows.to(labels.device)]).backward()
+            loss = nn.functional.cross_entropy(model(ready), labels[rows.to(labels.device)])
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             schedule.step()
     return model.eval()

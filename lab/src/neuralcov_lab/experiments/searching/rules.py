@@ -59,7 +59,7 @@ def rules_of(name: str, switched: str | None) -> FuzzSettings:
 def plan(scale: Scale) -> list[Job]:
     """Plan campaigns for every set of rules and criterion, and for every rule that is switched."""
     guides = [RANDOM, *(criterion.name for criterion in fuzz_settings())]
-    wanted = [(rules, None, guide) for rules in SETS for guide in guides]
+    wanted: list[tuple[str, str | None, str]] = [(rules, None, guide) for rules in SETS for guide in guides]
     wanted += [("published", switched, guide) for switched in SWITCHED for guide in (RANDOM, "NLC")]
     return [_job(scale, rules, switched, guide, run) for rules, switched, guide in wanted for run in range(scale.runs)]
 

@@ -73,6 +73,7 @@ def search_subject(context: ExperimentContext, network: str) -> SearchSubject:
 
     def make() -> SearchSubject:
         own = proof_subject(context, network)
+        others: dict[str, nn.Module]
         if network == "digits":
             seeds = enumerate((1, 2), 1)
             others = {f"digits {place}": zoo.train_digits(_TRAININGS, seed, progress=False) for place, seed in seeds}
