@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import torch
+
 from neuralcov import CC, KMNC, LCC, NC, NLC, Coverage, Fuzzer
-from neuralcov.fuzz import FuzzSettings
+from neuralcov.fuzz import Fault, FuzzSettings
+from neuralcov.fuzz.faults.quality import frechet_distance, gaussian_of
+from neuralcov.sources.samples import Samples
+from neuralcov_lab import zoo
+from neuralcov_lab.errors import DataError
 from neuralcov_lab.experiments.context import ExperimentContext
+from neuralcov_lab.experiments.fuzzing import inception_features
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.lcc.subjects import REVIEWS
 from neuralcov_lab.experiments.measuring import quiet
@@ -22,6 +30,8 @@ DEFAULT = "margin+coverage, bandit"
 _READINGS = 10
 # Calls of the model for every seed: with many more, all guides come to know all there is to find.
 _CALLS = 5
+# Faults that a distance of distributions needs at least.
+_FEWEST = 20
 # Parents for every call, at most.
 _TRIES = 50
 # A wave holds this part of the seeds.
@@ -106,10 +116,26 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
         "roots": stats.roots,
         "misread": stats.faulty,
         **judge.figures(faults, seeds.inputs, seeds.levels),
+        "frechet": _frechet(context, subject, faults, seeds),
         "new fault chance": stats.new_fault_chance,
         "readings": readings,
         "seconds": stats.seconds,
     }
+
+
+def _frechet(
+    context: ExperimentContext, subject: SearchSubject, faults: Sequence[Fault], seeds: Samples
+) -> float | None:
+    """Return the Fréchet distance of faults to the seeds; ``None`` where it is not to be had."""
+    if subject.texts or seeds.inputs.shape[1] != 3 or len(faults) < _FEWEST:
+        return None
+    try:
+        net = context.prepare("inception", lambda: zoo.inception().to(context.device))
+    except DataError:
+        return None
+    images = torch.stack([fault.input for fault in faults]).to(context.device)
+    ours, theirs = (inception_features(net, some, seeds.levels) for some in (images, seeds.inputs))
+    return frechet_distance(gaussian_of([ours]), gaussian_of([theirs]))
 
 
 def _training(context: ExperimentContext, subject: SearchSubject) -> Any:

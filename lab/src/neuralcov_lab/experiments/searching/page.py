@@ -17,7 +17,8 @@ _GUIDES = (
     "random ones too. Figures are per 1,000 calls, but for pairs and clusters, which are counts; means over runs from "
     "other seeds, ± standard deviation. A distinct fault is another seed or another wrong class; a natural one is read "
     "rightly by the other networks; clusters are those of 100 cells of another network's features of test inputs that "
-    "hold a fault; change is the mean absolute change of the distinct faults' pixels, 1 being the whole range."
+    "hold a fault; change is the mean absolute change of the distinct faults' pixels, 1 being the whole range; FID is "
+    "to the seeds, where `neuralcov data get inception` was there."
 )
 _RULES = (
     "Outputs are the mutants that were kept. Faults among them are counted in three ways: the class is not the label; "
@@ -59,8 +60,8 @@ def _verdict(runs: Runs) -> str:
     said = []
     for name in ("distinct", "roots", "natural"):
         ours, theirs = ([_rate(run, name) for run in runs[way]] for way in (DEFAULT, RANDOM))
-        known = [number for number in (*ours, *theirs) if number is None]
-        if not known and fmean(number or 0 for number in theirs):
+        unknown = any(number is None for number in (*ours, *theirs))
+        if not unknown and fmean(number or 0 for number in theirs):
             said.append(f"{name} {fmean(n or 0 for n in ours) / fmean(n or 0 for n in theirs):.2f}")
     return f"The default, {DEFAULT}, over random with validity: {', '.join(said)}."
 
@@ -77,7 +78,7 @@ def _rate(run: dict[str, Any], name: str) -> float | None:
 
 def _guides_table(runs: Runs) -> str:
     rates = ("distinct", "roots", "natural")
-    header = ["searched by", "runs", *rates, "pairs", "clusters", "change", "mutants made per call"]
+    header = ["searched by", "runs", *rates, "pairs", "clusters", "change", "FID", "mutants made per call"]
     rows = []
     for way in WAYS:
         if way not in runs:
@@ -85,7 +86,7 @@ def _guides_table(runs: Runs) -> str:
         some = runs[way]
         row = [way, str(len(some)), *(_over([_rate(run, name) for run in some], ".0f") for name in rates)]
         row += [_over([run[name] for run in some], ".0f") for name in ("pairs", "clusters")]
-        row += [_over([run["change"] for run in some], ".3f")]
+        row += [_over([run["change"] for run in some], ".3f"), _over([run.get("frechet") for run in some], ".1f")]
         row += [_over([run["mutants made"] / run["calls"] for run in some], ".1f")]
         rows.append(row)
     return markdown(header, rows)
