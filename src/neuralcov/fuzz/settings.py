@@ -52,7 +52,8 @@ _SCHEDULE = _Rule("'uniform', 'fresh', 'picked' or a Schedule", lambda value: is
 
 
 def _one_of(*words: str) -> _Rule:
-    return _Rule(" or ".join(map(repr, words)), lambda value: value in words)
+    told = [repr(word) for word in words]
+    return _Rule(" or ".join([", ".join(told[:-1]), told[-1]]), lambda value: value in words)
 
 
 def _setting(default: T, rule: _Rule, help: str, *, may_change: bool = False, option: Any = None) -> T:

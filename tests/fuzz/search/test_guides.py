@@ -13,7 +13,7 @@ from neuralcov.fuzz import FuzzSettings
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.campaign.log import KEPT, NO_RESULT, REJECTED, WaveRecord
 from neuralcov.fuzz.campaign.reader import open_campaign
-from neuralcov.fuzz.search.guides import form_weights, mutation_weights
+from neuralcov.fuzz.search.guides import below_best, form_weights, mutation_weights
 from neuralcov.fuzz.settings import GUIDES
 from tests.fuzz.support import fuzzer_of
 
@@ -134,6 +134,23 @@ def test_every_guide_resumes_to_the_bit(net, digits, tmp_path, some):
     assert stored.counts.seen == live.counts.seen
     for name in ("form_runs", "form_rewards", "parent_runs", "parent_faults", "found"):
         assert np.array_equal(getattr(stored, name), getattr(live, name)), name
+
+
+def test_elites_are_those_of_a_plain_loop():
+    draw = np.random.default_rng(0)
+    for _ in range(300):
+        known = draw.integers(0, 4, draw.integers(0, 9))
+        values = draw.integers(-3, 6, len(known)) / 4
+        values = np.where(draw.random(len(known)) < 0.1, np.nan, values)
+        groups = draw.integers(0, 5, draw.integers(0, 12))
+        candidates = draw.integers(-4, 6, len(groups)) / 4
+        best, expected = {}, []
+        for group, value in zip(known.tolist(), values.tolist(), strict=True):
+            best[group] = min(best.get(group, np.inf), np.inf if np.isnan(value) else value)
+        for group, value in zip(groups.tolist(), candidates.tolist(), strict=True):
+            expected.append(value < best.get(group, np.inf))
+            best[group] = min(best.get(group, np.inf), value)
+        assert below_best(known, values, groups, candidates).tolist() == expected
 
 
 def test_the_bandit_prefers_what_brought_faults(net, digits):

@@ -62,7 +62,7 @@ def blur_kernels(side: int) -> list[BlurKernel]:
     >>> blur_kernels(8)
     [('box', 2), ('gaussian', 3), ('median', 3), ('bilateral', 3)]
     >>> blur_kernels(96)[:3], blur_kernels(96)[-2:]
-    ([('box', 9), ('box', 12), ('box', 15)], [('median', 15), ('bilateral', 15)])
+    ([('box', 9), ('box', 12), ('box', 15)], [('median', 13), ('bilateral', 15)])
     """
     return list(dict.fromkeys((name, _window(name, size, side)) for name, size in _KERNELS))
 
