@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import warnings
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated
 
 import typer
@@ -15,7 +15,7 @@ from neuralcov.cli.console import note, output
 from neuralcov.cli.exits import NO
 from neuralcov.cli.models import same_suite, show_models
 from neuralcov.core.errors import CoverageWarning, InputError
-from neuralcov.core.files import write_json
+from neuralcov.core.files import AnyPath, name_of, write_json
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.report.text import comparison_table, gate_lines, lacking_table
 from neuralcov.results.compare import Comparison, Side
@@ -25,12 +25,12 @@ from neuralcov.results.lacking import find_lacking
 from neuralcov.results.policy import Policy
 from neuralcov.results.results import Results
 
-Json = Annotated[Path | None, typer.Option(help="Write the result as JSON.")]
+Json = Annotated[str | None, typer.Option(help="Write the result as JSON.")]
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(help="A state file (.ncov).")],
-    second: Annotated[Path, typer.Argument(help="Another one, of the same criteria and layers.")],
+    first: Annotated[str, typer.Argument(help="A state file (.ncov).")],
+    second: Annotated[str, typer.Argument(help="Another one, of the same criteria and layers.")],
     lacks: Annotated[
         bool, typer.Option("--lacks", help="Show what the first shows and the second lacks: what to collect next.")
     ] = False,
@@ -38,7 +38,7 @@ def compare(
         bool, typer.Option("--models", help="Compare one suite on two networks: figures relative to their training.")
     ] = False,
     inputs: Annotated[
-        tuple[Path, Path] | None,
+        tuple[str, str] | None,
         typer.Option(help="With --models: the tables of both (measure --per-input), to tell which inputs change."),
     ] = None,
     json: Json = None,
@@ -66,12 +66,12 @@ def compare(
 
 
 def gate(
-    file: Annotated[Path, typer.Argument(help="A state file (.ncov).")],
+    file: Annotated[str, typer.Argument(help="A state file (.ncov).")],
     least: Annotated[
         list[str] | None, typer.Option("--min", help="NAME=NUMBER, such as LCC.relative=0.9; repeat it.")
     ] = None,
     most: Annotated[list[str] | None, typer.Option("--max", help="NAME=NUMBER, such as LCC.off_map=0.1.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="A state file to compare with.")] = None,
+    baseline: Annotated[str | None, typer.Option(help="A state file to compare with.")] = None,
     max_drop: Annotated[
         list[str] | None, typer.Option("--max-drop", help="How far below the baseline: 5%, or NAME=5%.")
     ] = None,
@@ -81,7 +81,7 @@ def gate(
     ] = None,
     json: Json = None,
     evidence: Annotated[
-        Path | None, typer.Option(help="Write what was measured, asked and found, for verify (.json).")
+        str | None, typer.Option(help="Write what was measured, asked and found, for verify (.json).")
     ] = None,
 ) -> None:
     """Judge a suite: exit 0 if all that was asked is met, 1 if not."""
@@ -117,25 +117,25 @@ def gate(
         raise typer.Exit(NO)
 
 
-def _show_lacking(field: Path, suite: Path, json: Path | None) -> None:
+def _show_lacking(field: str, suite: str, json: str | None) -> None:
     """Show the kinds that one state shows and another lacks."""
     ours, theirs = Coverage.load(field), Coverage.load(suite)
     found = find_lacking(_result(field, ours), _result(suite, theirs), ours.lacking(theirs))
     if json is not None:
         write_json(json, found.to_json())
     if not found.rows:
-        raise InputError(f"{field}: no criterion here counts kinds; measure with LCC")
+        raise InputError(f"{name_of(field)}: no criterion here counts kinds; measure with LCC")
     output().print(lacking_table(found))
 
 
 def _compared(
-    paths: tuple[Path, Path], coverages: tuple[Coverage, Coverage], *, models: bool = False
+    paths: tuple[AnyPath, AnyPath], coverages: tuple[Coverage, Coverage], *, models: bool = False
 ) -> tuple[Comparison, Results]:
     """Compare two states, those that count kinds at the size of the smaller one."""
     fewer = min(coverage.inputs for coverage in coverages)
     if not fewer:
         empty = paths[0 if not coverages[0].inputs else 1]
-        raise InputError(f"{empty}: no input was observed: nothing to compare")
+        raise InputError(f"{name_of(empty)}: no input was observed: nothing to compare")
     sides = []
     for path, coverage in zip(paths, coverages, strict=True):
         # At its own size a suite is what it is.
@@ -147,8 +147,8 @@ def _compared(
     return compare_sides(*sides, models=models), sides[1].result
 
 
-def _result(path: Path, coverage: Coverage) -> Results:
+def _result(path: AnyPath, coverage: Coverage) -> Results:
     with warnings.catch_warnings():
         # Told as notes.
         warnings.simplefilter("ignore", CoverageWarning)
-        return coverage.results(suite=path.name)
+        return coverage.results(suite=PurePath(name_of(path)).name)

@@ -15,10 +15,11 @@ from neuralcov.coverage import calibrating, merging, saving
 from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
-from neuralcov.coverage.store import AnyPath
-from neuralcov.report import summary
+from neuralcov.coverage.store import Place
+from neuralcov.report.text import reference_in_words, summary
 from neuralcov.results import InputTable, Results, SliceTable
 from neuralcov.results.sanity import Sanity, judge_sanity
+from neuralcov.results.sections import Reference
 from neuralcov.statistics.calibration import Calibration
 
 
@@ -43,7 +44,12 @@ class CoverageData:
         if layout is None or self._measurement.collection.empty:
             return repr(self)
         title = f"{self.inputs:,} inputs on {len(layout)} layers, {layout.neurons:,} neurons"
-        return summary(title, self.values(warn=False), self.details())
+        values, details = self.values(warn=False), self.details()
+        references = {
+            name: reference_in_words(values[name], details.get(name, {}), self.inputs, reference)
+            for name, reference in self.references().items()
+        }
+        return summary(title, values, details, references)
 
     @property
     def criteria(self) -> tuple[AnyCriterion, ...]:
@@ -230,7 +236,15 @@ class CoverageData:
             sanity=self.sanity() if before is None else None,
             missing=self.uncovered() if missing else {},
             slices=self.by_slice(),
+            references=self.references() if before is None else {},
         )
+
+    def references(self) -> dict[str, Reference]:
+        """Return, by criterion, what as many held-out training inputs show, where ``calibrate(held_out=...)`` had some.
+
+        For criteria that do not say themselves what they are relative to training data, as LCC does.
+        """
+        return self._measurement.references()
 
     def unmeasured(self) -> Unmeasured | None:
         """Return the share of the model's parameters that belong to no measured layer; ``None`` without a model."""
@@ -273,11 +287,12 @@ class CoverageData:
         theirs = other._measurement.seen
         return bool(theirs.runs) and len(self._measurement.seen.common_runs(theirs)) == len(theirs.runs)
 
-    def save(self, path: AnyPath, *, end_run: bool = True) -> None:
+    def save(self, path: Place, *, end_run: bool = True) -> None:
         """Write the states, and what calibration learnt short of traces, to one file.
 
         Args:
-            path: where to; the file is complete there or as it was before.
+            path: where to: a path, a URL (``s3://…``, by fsspec) or an open binary file. A file is complete there or
+                as it was before.
             end_run: whether inputs to come are another run than those up to now, so that this file and a later one
                 are known to have these in common.
         """
@@ -289,17 +304,21 @@ class CoverageData:
         """Return what :meth:`save` would write, to be sent elsewhere."""
         return saving.to_bytes(self._measurement)
 
-    def load_state(self, path: AnyPath, *, same_run: bool = False) -> None:
+    def load_state(self, path: Place, *, same_run: bool = False) -> None:
         """Replace the state of this coverage by that of a file of the same model, criteria and calibration.
 
         Args:
-            path: what :meth:`save` wrote.
+            path: what :meth:`save` wrote: a path, a URL or an open binary file.
             same_run: whether inputs to come belong to the file's last run, which was interrupted.
         """
         saving.load_state(self._measurement, path, same_run=same_run)
 
-    def save_calibration(self, path: AnyPath) -> None:
-        """Write what calibration learnt, traces included, to one file that ``calibrate`` reads."""
+    def save_calibration(self, path: Place) -> None:
+        """Write what calibration learnt, traces included, to one file that ``calibrate`` reads.
+
+        Args:
+            path: as for :meth:`save`.
+        """
         calibrating.save_calibration(self._measurement, path)
 
     def calibration_ids(self) -> dict[str, str | None]:

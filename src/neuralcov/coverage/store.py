@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.arguments import with_tuples
-from neuralcov.core.container import CALIBRATION, STATE, AnyPath, Container, opened, save, write
+from neuralcov.core.container import CALIBRATION, STATE, Container, opened, save, write
 from neuralcov.core.errors import HyperParameterError, NeuralcovError
+from neuralcov.core.files import AnyPath, Place
 from neuralcov.core.find_criterion import criterion_class, criterion_stored_as
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
@@ -31,11 +32,13 @@ from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.stored_inputs import inputs_to_json, read_inputs
 from neuralcov.coverage.suite_counts import SuiteCounts
 from neuralcov.results import SliceTable
+from neuralcov.results.references import ReferenceCurve
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
 
 __all__ = [
     "AnyPath",
+    "Place",
     "StoredCalibration",
     "StoredCoverage",
     "load_coverage",
@@ -63,6 +66,7 @@ class StoredCoverage:
         rows: which rows of each layer's output belong to which input, ``None`` where that was never found out.
         slices: what slices cover.
         training: what was counted of the training data.
+        references: by criterion, what held-out training inputs show.
     """
 
     layout: Layout
@@ -77,6 +81,7 @@ class StoredCoverage:
     rows: Mapping[str, Any] | None = None
     slices: tuple[SliceTable, ...] = ()
     training: SuiteCounts | None = None
+    references: Mapping[str, ReferenceCurve] = field(default_factory=dict)
 
     @property
     def chosen(self) -> list[str]:
@@ -92,9 +97,10 @@ class StoredCalibration:
     provenance: Mapping[str, Any]
     old_identity: Callable[[Iterable[AnyStatistic]], str] | None = None
     training: SuiteCounts | None = None
+    references: Mapping[str, ReferenceCurve] = field(default_factory=dict)
 
 
-def save_coverage(path: AnyPath, content: StoredCoverage) -> str:
+def save_coverage(path: Place, content: StoredCoverage) -> str:
     """Write a state file: states, and what calibration taught each criterion short of traces; return its id."""
     return save(path, STATE, *_taken_apart(content))
 
@@ -128,13 +134,14 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
         "training": None if content.training is None else content.training.to_json(),
         "provenance": content.provenance,
         "rows": content.rows,
+        **_stored_references(content.references),
         **({"results": {"slices": [table.to_json() for table in content.slices]}} if content.slices else {}),
     }
     return header, tensors
 
 
 @ordinary_tensors
-def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
+def load_coverage(source: Place | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
     """Read a state file, or the bytes of one."""
     with opened(source, STATE) as file, _damage_told(file):
         header = file.header if file.schema > 1 else from_schema_1(file.header, Record.known)
@@ -158,18 +165,24 @@ def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule |
             id=file.id,
             rows=header.get("rows"),
             training=_training(header),
+            references=_references(header),
             slices=tuple(SliceTable.from_json(table) for table in header.get("results", {}).get("slices", ())),
         )
 
 
 def save_calibration_file(
-    path: AnyPath, calibration: Calibration, provenance: Mapping[str, Any], training: SuiteCounts | None = None
+    path: Place,
+    calibration: Calibration,
+    provenance: Mapping[str, Any],
+    training: SuiteCounts | None = None,
+    references: Mapping[str, ReferenceCurve] | None = None,
 ) -> str:
     """Write a calibration file; return its id."""
     tensors: dict[str, Tensor] = {}
     plain = calibration.to_json("calibration", tensors)
     counts = None if training is None else training.to_json()
-    return save(path, CALIBRATION, {"calibration": plain, "provenance": provenance, "training": counts}, tensors)
+    header = {"calibration": plain, "provenance": provenance, "training": counts}
+    return save(path, CALIBRATION, {**header, **_stored_references(references or {})}, tensors)
 
 
 def _training(header: Mapping[str, Any]) -> SuiteCounts | None:
@@ -178,8 +191,17 @@ def _training(header: Mapping[str, Any]) -> SuiteCounts | None:
     return None if counts is None else SuiteCounts.from_json(counts)
 
 
+def _stored_references(references: Mapping[str, ReferenceCurve]) -> dict[str, Any]:
+    """Return what a header says of held-out inputs: nothing where none were held out."""
+    return {"references": {name: curve.to_json() for name, curve in references.items()}} if references else {}
+
+
+def _references(header: Mapping[str, Any]) -> dict[str, ReferenceCurve]:
+    return {str(name): ReferenceCurve.from_json(curve) for name, curve in header.get("references", {}).items()}
+
+
 @ordinary_tensors
-def load_calibration(path: AnyPath, device: torch.device) -> StoredCalibration:
+def load_calibration(path: Place, device: torch.device) -> StoredCalibration:
     """Read a calibration file. Traces beyond the memory that they may take stay on disk."""
     with opened(path, CALIBRATION) as file, _damage_told(file):
         raw = file.header["calibration" if file.schema > 1 else "reference"]
@@ -194,7 +216,8 @@ def load_calibration(path: AnyPath, device: torch.device) -> StoredCalibration:
         for path_in_file, tensor in file.tensors.items():
             if tensor.sha256 is not None:
                 moved.digests[path_in_file.removeprefix("calibration.")] = tensor.sha256
-        return StoredCalibration(moved, file.header.get("provenance", {}), old, _training(file.header))
+        provenance = file.header.get("provenance", {})
+        return StoredCalibration(moved, provenance, old, _training(file.header), _references(file.header))
 
 
 def _identity_of_schema_1(raw: Any, tensors: Mapping[str, Tensor], learns: Iterable[AnyStatistic]) -> str:
