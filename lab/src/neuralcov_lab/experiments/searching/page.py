@@ -157,7 +157,8 @@ def retraining_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
         first = some[0]
         parts.append(
             f"## {network}\n\n{first['faults']:,} faults among {first['trained on']:,} training inputs, "
-            f"{first['passes']} {'pass' if first['passes'] == 1 else 'passes'} over them; {len(some)} runs."
+            f"{first['passes']} {'pass' if first['passes'] == 1 else 'passes'} over them; {len(some)} "
+            f"{'run' if len(some) == 1 else 'runs'}."
         )
         header = ["test set", *first["accuracy"]]
         rows = [
