@@ -63,8 +63,8 @@ class ReportingCoverage(CoverageData):
         """Return all that a report renders, as plain data.
 
         Args:
-            model: what to call the model; by default its class.
-            suite: what to call the inputs.
+            model: what to call the model; by default as the command that measured it did, or by its class.
+            suite: what to call the inputs; by default as that command did.
             verdict: what a gate said of this suite.
             comparison: a baseline, first, beside this suite.
         """
@@ -73,8 +73,10 @@ class ReportingCoverage(CoverageData):
         with warnings.catch_warnings():
             # Findings stand in the report.
             warnings.simplefilter("ignore", CoverageWarning)
-            named = model or ("" if self.model is None else type(self.model).__name__)
-            result = self.results(model=named, suite=suite, missing=True)
+            names = (self._measurement.procedure or {}).get("names") or {}
+            of_class = "" if self.model is None else type(self.model).__name__
+            named = model or str(names.get("model") or of_class)
+            result = self.results(model=named, suite=suite or str(names.get("data") or ""), missing=True)
         if not result.provenance:
             result = replace(result, provenance=self.provenance())
         return ReportContent(result, verdict, comparison, {one.name: _about(one) for one in self.criteria})

@@ -15,6 +15,8 @@ from neuralcov.fuzz.schedule import Schedule
 
 T = TypeVar("T")
 
+_LARGEST_WAVE = 1_000_000
+
 
 @dataclass(frozen=True)
 class _Rule:
@@ -150,6 +152,8 @@ class FuzzSettings:
             if not entry.metadata["rule"].holds(value):
                 raise InputError(f"{entry.name}={value!r}: expected {entry.metadata['rule'].words}")
             object.__setattr__(self, entry.name, value)
+        if self.wave > _LARGEST_WAVE:
+            raise InputError(f"wave={self.wave}: expected at most {_LARGEST_WAVE:,}, which are under way at once")
         object.__setattr__(self, "schedule", Schedule.of(self.schedule))
 
     @property
