@@ -147,7 +147,8 @@ def test_faults_that_are_no_outputs_are_not_among_them(run, tmp_path):
     torch.manual_seed(0)
     model = Nan(torch.nn.Flatten(), torch.nn.Linear(64, 3))
     seeds = 0.5 * torch.rand(20, 1, 8, 8)
-    found = nc.Fuzzer(nc.Coverage(model, [nc.NLC()]), seeds, folder=tmp_path / "c", wave=8).run(iterations=40)
+    coverage = nc.Coverage(model, [nc.NLC()])
+    found = nc.Fuzzer(coverage, seeds, folder=tmp_path / "c", wave=8, guide="coverage").run(iterations=40)
     broken = [fault for fault in found.faults if fault.fault_types == ("not finite",)]
     assert broken
     code, _, _ = run("fuzz", "quality", tmp_path / "c", "--json", tmp_path / "q.json")

@@ -103,6 +103,7 @@ def open_campaign(folder: str | os.PathLike[str]) -> StoredCampaign:
             rivals=seeds.get("rivals"),
             one_run=guide_of(settings).one_run,
             max_per_group=settings.max_per_group,
+            moves_comparisons=settings.compared == "moved",
         )
         input_format = _input_format(config["space"], place)
         for record in place.records():

@@ -80,6 +80,7 @@ class ModelRunner:
         limit: seconds per run.
         classes: whether to read off predicted classes.
         keep_outputs: whether somebody wants the outputs themselves.
+        needs_margins: whether an output without a score per class is an error; else its margins are unknown.
     """
 
     coverage: Coverage
@@ -89,6 +90,7 @@ class ModelRunner:
     limit: float | None = None
     classes: bool = True
     keep_outputs: bool = False
+    needs_margins: bool = True
 
     def run(self, inputs: Tensor, labels: Tensor | None, targets: Tensor | None = None) -> RunResult:
         """Run the model on stored inputs.
@@ -103,7 +105,8 @@ class ModelRunner:
             ready = self.preprocess(self.input_format.decode(inputs[rows]))
             part = None if labels is None else labels[rows]
             activations, output = self.coverage.run(ready, part, predictions=self.classes)
-            return activations, plain_output(output), None if targets is None else _margins(output, targets[rows])
+            read = None if targets is None else self._margins(output, targets[rows])
+            return activations, plain_output(output), read
 
         parts, failures = in_halves(once, len(inputs), self.batch, self.limit, inputs.device)
         rows = np.concatenate([np.arange(part.start, part.stop) for part, _ in parts] or [np.arange(0)])
@@ -118,15 +121,16 @@ class ModelRunner:
         read = (torch.cat([pair[0] for pair in found]), torch.cat([pair[1] for pair in found])) if found else None
         return RunResult(rows, activations, activations.finite, outputs, failures, read)
 
-
-def _margins(output: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
-    found = margins(output, targets)
-    if found is None:
-        raise InputError(
-            "the guide reads how sure the model is, and its output has no score per class: expected (batch, classes); "
-            "choose guide='coverage' with mutation_choice='uniform', or give a model that returns scores"
-        )
-    return found
+    def _margins(self, output: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
+        found = margins(output, targets)
+        if found is None and self.needs_margins:
+            raise InputError(
+                "the guide reads how sure the model is, and its output has no score per class: expected (batch, "
+                "classes); choose guide='coverage', or give a model that returns scores"
+            )
+        if found is None:
+            return targets.new_full(targets.shape, torch.nan, dtype=torch.float64), torch.full_like(targets, -1)
+        return found
 
 
 def in_halves(
