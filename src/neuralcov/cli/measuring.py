@@ -71,6 +71,7 @@ def measure_named(
     *,
     slices: Sequence[str] = (),
     per_input: bool = False,
+    keep_inputs: bool = False,
     missing: bool = False,
     errors: bool = False,
     save_calibration: Path | None = None,
@@ -83,6 +84,7 @@ def measure_named(
         criteria: by which criteria, as texts or built; the defaults if there are none.
         slices: columns of metadata.
         per_input: whether to keep a table of the inputs.
+        keep_inputs: whether to keep what reports show of inputs.
         missing: whether to name neurons of which nothing is covered.
         errors: whether criteria that tick off cells keep their standard errors too.
         save_calibration: where to write what calibration learnt.
@@ -132,7 +134,7 @@ def measure_named(
         coverage.assess(first.loader)
         before, earlier = coverage.values(), coverage.inputs
     notes.append(suite.note)
-    coverage.assess(suite.loader, slices=list(slices), per_input=per_input)
+    coverage.assess(suite.loader, slices=list(slices), per_input=per_input, keep_inputs=keep_inputs)
     coverage.note_procedure(batch_size=names.batch_size, names=asdict(names), command=["neuralcov", *sys.argv[1:]])
     result = coverage.results(
         model=names.model,

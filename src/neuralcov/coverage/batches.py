@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -17,6 +16,7 @@ from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.coverage.arrays import as_activations, in_layout_order
 from neuralcov.coverage.cuda_graph import GraphedUpdates
 from neuralcov.coverage.measurement import Measurement
+from neuralcov.coverage.progress import tracked
 from neuralcov.coverage.suite_counts import with_decisions
 from neuralcov.tap import Batch, Tap, unpack_batch
 from neuralcov.tap.inputs import (
@@ -44,8 +44,8 @@ class Watcher(Protocol):
     def wants_classes(self) -> bool:
         """Return whether to read off the classes that the model predicts, where there are some."""
 
-    def watch(self, batch: Activations) -> None:
-        """Look at a batch."""
+    def watch(self, batch: Activations, inputs: Any) -> None:
+        """Look at a batch, and at the inputs it is of."""
 
 
 class BatchReader:
@@ -254,11 +254,23 @@ class BatchReader:
         self.watch()
         self._collection.check(found)
         with self._collection.turn:
-            watcher.watch(found)
+            watcher.watch(found, batch.inputs)
             self._collection.observe(found)
 
-    def assess(self, data: Any, lengths: Lengths | None, progress: bool | None, watcher: Watcher | None = None) -> None:
-        """Observe every batch of a loader as one run, which somebody may watch."""
+    @property
+    def records(self) -> bool:
+        """Whether updates are recorded as CUDA graphs."""
+        return self._graphs is not None
+
+    def assess(
+        self,
+        data: Any,
+        lengths: Lengths | None,
+        progress: bool | None,
+        watcher: Watcher | None = None,
+        after_batch: Callable[[], None] | None = None,
+    ) -> None:
+        """Observe every batch of a loader as one run, which somebody may watch, and be told after each batch."""
         observed = False
         self._measurement.seen.end_run()
         columns = () if watcher is None else watcher.columns
@@ -269,6 +281,8 @@ class BatchReader:
                 else:
                     self._observe_watched(batch, watcher)
                 observed = True
+                if after_batch is not None:
+                    after_batch()
         self._measurement.seen.end_run()
         if not observed:
             raise InputError("the data gave no batch: nothing was assessed")
@@ -328,22 +342,3 @@ def is_loader(inputs: Any) -> bool:
         return False
     # A list of tensors, or of mappings, is the inputs of a model that takes lists.
     return not isinstance(inputs, list) or (bool(inputs) and isinstance(inputs[0], (tuple, Batch)))
-
-
-def tracked(items: Iterable[T], title: str, show: bool | None = None) -> Iterator[T]:
-    """Yield the same items and show a bar while they are consumed. ``show=None``: only in a terminal."""
-    if show is None:
-        show = sys.stderr.isatty()
-    if not show:
-        yield from items
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    total = len(items) if isinstance(items, Sized) else None
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        for item in items:
-            yield item
-            bar.advance(task)

@@ -17,6 +17,7 @@ from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.belonging import other_calibration
 from neuralcov.coverage.measurement import Learnt, Measurement, OldIdentity
 from neuralcov.coverage.provenance import Weights
+from neuralcov.coverage.sections import TrainingSample
 from neuralcov.coverage.store import AnyPath, StoredCalibration, load_calibration, save_calibration_file
 from neuralcov.coverage.suite_counts import SuiteCounts
 from neuralcov.statistics.calibration import Calibration
@@ -53,7 +54,7 @@ def calibrate(
         stored = _read_calibration(ours, data)
         ours.provenance.take_calibration(data, stored.provenance.get("model"))
         _fit(ours, stored.calibration, stored.old_identity)
-        ours.learnt.training = stored.training
+        ours.learnt.training, ours.learnt.map = stored.training, stored.map
         return False
     if lengths is not None and activations is not None:
         raise InputError("lengths= goes with a loader; activations are averaged over tokens already")
@@ -85,6 +86,7 @@ class Lesson:
         self._calibration: Calibration | None = None
         self._not_finite: Tensor | int = 0
         self._counts = SuiteCounts()
+        self._sample: TrainingSample | None = None
         self._weights: Weights | None = None
         self._moving = False
 
@@ -95,6 +97,8 @@ class Lesson:
         self._calibration = calibration.observe(batch)
         self._not_finite = self._not_finite + batch.input_counts[NOT_FINITE]
         self._counts.note((), batch)
+        self._sample = self._sample or TrainingSample(batch.layout)
+        self._sample.add(batch)
 
     def hold_out(self, batch: Activations) -> None:
         """Keep a batch as a reference that the criteria did not learn from."""
@@ -124,6 +128,7 @@ class Lesson:
             self.note_weights()
         _fit(ours, self._calibration.finished(excluded=int(self._not_finite)))
         ours.learnt.training = self._counts.settle()
+        ours.learnt.map = None if self._sample is None else self._sample.finish()
         ours.provenance.calibrated(moving=self._moving)
 
 
@@ -186,7 +191,7 @@ def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -
         for criterion in collection.criteria
     )
     ours.learnt = Learnt(calibration, stored.old_identity)
-    ours.learnt.training = stored.training
+    ours.learnt.training, ours.learnt.map = stored.training, stored.map
 
 
 def save_calibration(ours: Measurement, path: AnyPath) -> None:
@@ -198,4 +203,4 @@ def save_calibration(ours: Measurement, path: AnyPath) -> None:
         )
     provenance = ours.describe()
     provenance["model"] = provenance.pop("calibration")["model"]
-    save_calibration_file(path, ours.learnt.calibration, provenance, ours.learnt.training)
+    save_calibration_file(path, ours.learnt.calibration, provenance, ours.learnt.training, ours.learnt.map)

@@ -193,6 +193,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         progress: bool | None = None,
         slices: Sequence[str] = (),
         per_input: bool = False,
+        keep_inputs: bool = False,
     ) -> None:
         """Update with every batch of a loader; one forward pass feeds all criteria.
 
@@ -204,6 +205,8 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             slices: columns of metadata, or ``"class"`` (the label where known, else the prediction): what the inputs
                 of each value cover alone and what all would lose without them, for :meth:`by_slice`.
             per_input: whether to note what every input shows first, for :meth:`per_input`.
+            keep_inputs: whether to keep what reports show of inputs too: small pictures of at most 64, the table, and
+                where the suite lies beside training data. State files then hold these.
         """
         assessing.assess(
             self._measurement,
@@ -213,6 +216,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             progress=progress,
             slices=slices,
             per_input=per_input,
+            keep_inputs=keep_inputs,
         )
         self._measurement.warn(of_outputs=True)
 

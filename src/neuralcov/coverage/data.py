@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from neuralcov.core.criterion import ALL_PROMISES
 from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding, LayerRow, Unmeasured
 from neuralcov.core.layout import Layout
@@ -15,9 +16,11 @@ from neuralcov.coverage import calibrating, merging, saving
 from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
+from neuralcov.coverage.sections import layer_neurons, rarefied_growth
 from neuralcov.coverage.store import AnyPath
 from neuralcov.report import summary
 from neuralcov.results import InputTable, Results, SliceTable
+from neuralcov.results.galleries import fewer_inputs, make_galleries
 from neuralcov.results.sanity import Sanity, judge_sanity
 from neuralcov.statistics.calibration import Calibration
 
@@ -223,14 +226,33 @@ class CoverageData:
             calibration=self.calibration_ids(),
             before=before,
             weights=weights,
-            notes=tuple(notes),
+            notes=(*notes, *self._measurement.last_assessed.notes),
             unmeasured=self.unmeasured(),
             definitions=dict(self._measurement.collection.definitions),
             model_id=self._measurement.model_id(),
             sanity=self.sanity() if before is None else None,
             missing=self.uncovered() if missing else {},
             slices=self.by_slice(),
+            **self._sections(alone=before is None),
         )
+
+    def _sections(self, *, alone: bool) -> dict[str, Any]:
+        """Return what ``assess`` noted and what states tell by themselves, for the sections of a report.
+
+        Args:
+            alone: whether the suite was not measured on top of other inputs.
+        """
+        ours, told = self._measurement, self._measurement.last_assessed
+        collection = ours.collection
+        found: dict[str, Any] = {"neurons": layer_neurons(collection, told.extremes, told.spectra), "map": told.map}
+        if alone:
+            curves = {**told.growth, **rarefied_growth(collection)}
+            found["growth"] = {n: c for n in collection.names if (c := curves.get(n)) is not None}
+        if told.table is not None:
+            found["galleries"] = make_galleries(told.table, told.views, told.nearest)
+            ticked = [c.name for c in self.criteria if c.promises >= ALL_PROMISES]
+            found["fewer"] = fewer_inputs(told.table, ticked)
+        return found
 
     def unmeasured(self) -> Unmeasured | None:
         """Return the share of the model's parameters that belong to no measured layer; ``None`` without a model."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,9 +19,9 @@ from neuralcov.core.findings import Finding, Unmeasured
 from neuralcov.core.layout import Layout
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.provenance import Origin, Provenance
+from neuralcov.coverage.sections import Assessed, TrainingMap
 from neuralcov.coverage.seen import SeenInputs
 from neuralcov.coverage.suite_counts import SuiteCounts
-from neuralcov.results import InputTable, SliceTable
 from neuralcov.results.sanity import SuiteFacts
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
@@ -46,6 +46,8 @@ class Learnt:
         self.calibration = calibration
         self.training: SuiteCounts | None = None
         """What was counted of the training data, where that is known."""
+        self.map: TrainingMap | None = None
+        """The main directions of training data, where calibration had some."""
         self._old_identity = old_identity
         self._ids: dict[str, str | None] | None = None
 
@@ -71,15 +73,6 @@ class Learnt:
         if self.calibration is None or not criterion.learns:
             return None
         return (self._old_identity or self.calibration.old_identity)(criterion.learns)
-
-
-@dataclass(frozen=True, eq=False)
-class Assessed:
-    """Hold what the last ``assess`` told beside values, and the version of the states that it told it of."""
-
-    version: int = 0
-    slices: tuple[SliceTable, ...] = ()
-    table: InputTable | None = None
 
 
 class Measurement:

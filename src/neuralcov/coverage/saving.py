@@ -6,6 +6,7 @@ import io
 import json
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -13,7 +14,7 @@ from neuralcov.core.activations import statistics_device
 from neuralcov.core.errors import CoverageWarning, MismatchError, StateFileError
 from neuralcov.coverage.belonging import require_same_criteria
 from neuralcov.coverage.collection import AnyCriterion
-from neuralcov.coverage.measurement import Assessed, Learnt, Measurement
+from neuralcov.coverage.measurement import Learnt, Measurement
 from neuralcov.coverage.ownership import Shared
 from neuralcov.coverage.provenance import model_id, require_same_preprocessing, short
 from neuralcov.coverage.seen import KeyRule
@@ -65,7 +66,7 @@ def _content(ours: Measurement) -> StoredCoverage:
         seen=ours.seen,
         provenance=ours.describe(),
         rows=ours.rows,
-        slices=_fitting(ours.last_assessed.slices),
+        assessed=replace(ours.last_assessed, slices=_fitting(ours.last_assessed.slices)),
         training=ours.learnt.training,
     )
 
@@ -144,5 +145,5 @@ def _take_states(ours: Measurement, content: StoredCoverage, name: str) -> None:
     collection.adopt(tuple(Shared(state) for state in content.states))
     collection.definitions = dict(content.definitions)
     collection.seen = content.seen or ours.seen.unknown(collection.inputs)
-    ours.assessed = Assessed(collection.version, content.slices)
+    ours.assessed = replace(content.assessed, version=collection.version)
     ours.provenance.loaded(content.provenance, content.id)

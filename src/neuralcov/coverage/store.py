@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -27,10 +27,10 @@ from neuralcov.core.records import Record, flatten, stored_name, unflatten
 from neuralcov.core.registry import stored_class
 from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
+from neuralcov.coverage.sections import Assessed, TrainingMap, assessed_to_json, read_assessed
 from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.stored_inputs import inputs_to_json, read_inputs
 from neuralcov.coverage.suite_counts import SuiteCounts
-from neuralcov.results import SliceTable
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
 
@@ -61,7 +61,7 @@ class StoredCoverage:
         provenance: the model, preprocessing and the like, as plain data.
         id: of the file, once there is one.
         rows: which rows of each layer's output belong to which input, ``None`` where that was never found out.
-        slices: what slices cover.
+        assessed: what ``assess`` told beside values.
         training: what was counted of the training data.
     """
 
@@ -75,7 +75,7 @@ class StoredCoverage:
     provenance: Mapping[str, Any]
     id: str | None = None
     rows: Mapping[str, Any] | None = None
-    slices: tuple[SliceTable, ...] = ()
+    assessed: Assessed = field(default_factory=Assessed)
     training: SuiteCounts | None = None
 
     @property
@@ -92,6 +92,7 @@ class StoredCalibration:
     provenance: Mapping[str, Any]
     old_identity: Callable[[Iterable[AnyStatistic]], str] | None = None
     training: SuiteCounts | None = None
+    map: TrainingMap | None = None
 
 
 def save_coverage(path: AnyPath, content: StoredCoverage) -> str:
@@ -128,7 +129,7 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
         "training": None if content.training is None else content.training.to_json(),
         "provenance": content.provenance,
         "rows": content.rows,
-        **({"results": {"slices": [table.to_json() for table in content.slices]}} if content.slices else {}),
+        **({"results": results} if (results := assessed_to_json(content.assessed, tensors)) else {}),
     }
     return header, tensors
 
@@ -158,18 +159,25 @@ def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule |
             id=file.id,
             rows=header.get("rows"),
             training=_training(header),
-            slices=tuple(SliceTable.from_json(table) for table in header.get("results", {}).get("slices", ())),
+            assessed=read_assessed(header.get("results", {}), file, layout),
         )
 
 
 def save_calibration_file(
-    path: AnyPath, calibration: Calibration, provenance: Mapping[str, Any], training: SuiteCounts | None = None
+    path: AnyPath,
+    calibration: Calibration,
+    provenance: Mapping[str, Any],
+    training: SuiteCounts | None = None,
+    drawn: TrainingMap | None = None,
 ) -> str:
     """Write a calibration file; return its id."""
     tensors: dict[str, Tensor] = {}
     plain = calibration.to_json("calibration", tensors)
     counts = None if training is None else training.to_json()
-    return save(path, CALIBRATION, {"calibration": plain, "provenance": provenance, "training": counts}, tensors)
+    header = {"calibration": plain, "provenance": provenance, "training": counts}
+    if drawn is not None:
+        header["map"] = drawn.to_json(tensors)
+    return save(path, CALIBRATION, header, tensors)
 
 
 def _training(header: Mapping[str, Any]) -> SuiteCounts | None:
@@ -194,7 +202,14 @@ def load_calibration(path: AnyPath, device: torch.device) -> StoredCalibration:
         for path_in_file, tensor in file.tensors.items():
             if tensor.sha256 is not None:
                 moved.digests[path_in_file.removeprefix("calibration.")] = tensor.sha256
-        return StoredCalibration(moved, file.header.get("provenance", {}), old, _training(file.header))
+        drawn = file.header.get("map")
+        return StoredCalibration(
+            moved,
+            file.header.get("provenance", {}),
+            old,
+            _training(file.header),
+            None if drawn is None else TrainingMap.from_json(drawn, file, moved.layout()),
+        )
 
 
 def _identity_of_schema_1(raw: Any, tensors: Mapping[str, Tensor], learns: Iterable[AnyStatistic]) -> str:

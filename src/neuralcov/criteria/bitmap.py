@@ -184,6 +184,16 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         return tuple(bare[position] for position in range(len(state.widths)))
 
     @override
+    def visited(self, state: AnyBitmap) -> tuple[Float[Tensor, "width"], ...] | None:
+        if isinstance(state, FlatBitmapState) or self.cells == 1:
+            return None
+        groups = group_by_width({str(position): width for position, width in enumerate(state.widths)})
+        shares: dict[int, Tensor] = {}
+        for group, ticks in zip(groups, state.covered, strict=True):
+            shares.update(zip(group.positions, ticks[..., 1:].double().mean(-1), strict=True))
+        return tuple(shares[position] for position in range(len(state.widths)))
+
+    @override
     def gain(self, state: AnyBitmap, batch: Activations) -> Float[Tensor, "batch"]:
         fresh = torch.zeros(batch.size, dtype=torch.int64, device=batch.device)
         parts = _parts(state)
