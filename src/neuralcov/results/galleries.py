@@ -85,8 +85,9 @@ def _surprising(table: InputTable) -> _Chosen | None:
             continue
         order = known[np.argsort(-scores[known], kind="stable")][:_SHOWN]
         criterion, middle = name.removesuffix(_SCORE), float(np.median(scores[known]))
+        short = criterion.partition("(")[0]
         told = f"The least like training data of their class by {criterion}; its median over the suite is {middle:.3g}."
-        return _Chosen("Most surprising", told, tuple((int(row), f"{scores[row]:.3g}") for row in order))
+        return _Chosen("Most surprising", told, tuple((int(row), f"{short} {scores[row]:.3g}") for row in order))
     return None
 
 
@@ -124,7 +125,8 @@ def _adding(table: InputTable) -> Iterator[_Chosen]:
     shown = {name: np.nan_to_num(counts) for name, counts in shown.items() if np.nansum(counts) > 0}
     if not shown:
         return
-    name, counts = next(iter(shown.items()))
+    # The criterion with most to show tells inputs apart best.
+    name, counts = max(shown.items(), key=lambda item: item[1].sum())
     order = [int(row) for row in np.argsort(-counts, kind="stable")[:_SHOWN] if counts[row] > 0]
     told = (
         f"They were the first to show most of what {name} counts, {int(counts.sum()):,} in all; inputs that come early "
