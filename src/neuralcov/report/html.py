@@ -74,6 +74,7 @@ def render_html(content: ReportContent) -> str:
         layers=tables.layer_table(result),
         slices=tables.slice_page_tables(result),
         map=svg.scatter(result.map) if result.map is not None else "",
+        outside=svg.outside(result.map) if result.map is not None and result.map.suite else 0,
         galleries=list(_galleries(result.galleries)),
         fewer=None if result.fewer is None else _fewer(result.fewer),
         comparison=None if content.comparison is None else tables.comparison_page_table(content.comparison),

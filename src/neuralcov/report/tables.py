@@ -232,7 +232,7 @@ def _number(value: int) -> Cell:
 def _value(value: float | None, *, share: bool = False) -> Cell:
     if value is None or math.isnan(value):
         return Cell("–", "–")
-    return Cell(show_value(value), repr(float(value)), svg.bar(value) if share else "")
+    return Cell(show_value(value), f"{value:.6g}", svg.bar(value) if share else "")
 
 
 def _are_shares(values: Sequence[float | None]) -> bool:

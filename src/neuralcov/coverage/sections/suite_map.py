@@ -2,6 +2,7 @@
 
 Calibration keeps an even sample of the training inputs' outputs of the last layer before the output, finds the two
 directions in which they vary most, and keeps those with the sample's points. A suite is projected as it is observed.
+Inputs much farther out than the others have no say in the directions, which one of them would else decide alone.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from neuralcov.results.sections import SuiteMap
 
 # Points of each, as the page shows them; a layer so wide that its sample would take more bytes has fewer.
 _POINTS, _SAMPLE_BYTES = 2000, 256 << 20
+# So many times the median distance from the middle is far.
+_FAR = 3.0
 _NAMES = ("mean", "directions", "points", "explained")
 
 
@@ -89,14 +92,16 @@ class TrainingSample:
         outputs = kept[0][kept[1].to(kept[0].device)].cpu().double()
         if len(outputs) < 3:
             return None
-        mean = outputs.mean(0)
-        centred = outputs - mean
+        distances = (outputs - outputs.median(0).values).norm(dim=1)
+        ordinary = outputs[distances <= _FAR * distances.median()]
+        mean = ordinary.mean(0)
+        centred = ordinary - mean
         total = float(centred.square().sum())
         directions = _main_directions(centred)
         if directions is None or not total > 0:
             return None
-        points = centred @ directions
-        explained = points.square().sum(0) / total
+        explained = (centred @ directions).square().sum(0) / total
+        points = (outputs - mean) @ directions
         return TrainingMap(self._layer, mean.float(), directions.float(), points.float(), explained)
 
 
