@@ -104,7 +104,7 @@ def measure(
     coverage, result = measured.coverage, measured.result
     # Files first: whoever reads the output may stop reading.
     if save is not None:
-        coverage.save(save)
+        coverage.save(save, inputs=inputs)
     if json is not None:
         result.write(json)
     if per_input is not None:

@@ -295,17 +295,19 @@ class CoverageData:
         theirs = other._measurement.seen
         return bool(theirs.runs) and len(self._measurement.seen.common_runs(theirs)) == len(theirs.runs)
 
-    def save(self, path: AnyPath, *, end_run: bool = True) -> None:
+    def save(self, path: AnyPath, *, end_run: bool = True, inputs: bool = True) -> None:
         """Write the states, and what calibration learnt short of traces, to one file.
 
         Args:
             path: where to; the file is complete there or as it was before.
             end_run: whether inputs to come are another run than those up to now, so that this file and a later one
                 are known to have these in common.
+            inputs: whether to keep what shows or names an input, where ``assess`` kept that: the table, pictures, the
+                map, names of excluded inputs. Content keys are another matter, see ``keys=`` of :class:`Coverage`.
         """
         saving.require_layers(self._measurement, path)
         self._measurement.warn()
-        saving.save(self._measurement, path, end_run=end_run)
+        saving.save(self._measurement, path, end_run=end_run, inputs=inputs)
 
     def to_bytes(self) -> bytes:
         """Return what :meth:`save` would write, to be sent elsewhere."""

@@ -25,12 +25,12 @@ from neuralcov.results import SliceTable
 _MOST_RESULTS = 1_000_000
 
 
-def save(ours: Measurement, path: AnyPath, *, end_run: bool) -> None:
-    """Write a state file."""
+def save(ours: Measurement, path: AnyPath, *, end_run: bool, inputs: bool) -> None:
+    """Write a state file; without ``inputs`` nothing in it shows or names one."""
     if end_run:
         ours.seen.end_run()
     with ours.collection.turn:
-        save_coverage(path, _content(ours))
+        save_coverage(path, _content(ours, inputs=inputs))
 
 
 def to_bytes(ours: Measurement) -> bytes:
@@ -50,10 +50,11 @@ def require_layers(ours: Measurement, path: AnyPath | None = None) -> None:
         raise StateFileError(f"{where}nothing to save, no batch was observed yet")
 
 
-def _content(ours: Measurement) -> StoredCoverage:
+def _content(ours: Measurement, *, inputs: bool = True) -> StoredCoverage:
     """Gather what a file holds."""
     collection = ours.collection
     assert collection.layout is not None
+    told = ours.last_assessed
     if not collection.empty and ours.tap is not None:
         ours.provenance.watch(empty=False, whole=True)
     return StoredCoverage(
@@ -66,7 +67,8 @@ def _content(ours: Measurement) -> StoredCoverage:
         seen=ours.seen,
         provenance=ours.describe(),
         rows=ours.rows,
-        assessed=replace(ours.last_assessed, slices=_fitting(ours.last_assessed.slices)),
+        assessed=replace(told if inputs else told.without_inputs(), slices=_fitting(told.slices)),
+        named=inputs,
         training=ours.learnt.training,
     )
 

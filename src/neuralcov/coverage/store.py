@@ -62,6 +62,7 @@ class StoredCoverage:
         id: of the file, once there is one.
         rows: which rows of each layer's output belong to which input, ``None`` where that was never found out.
         assessed: what ``assess`` told beside values.
+        named: whether a file may name inputs that were excluded.
         training: what was counted of the training data.
     """
 
@@ -76,6 +77,7 @@ class StoredCoverage:
     id: str | None = None
     rows: Mapping[str, Any] | None = None
     assessed: Assessed = field(default_factory=Assessed)
+    named: bool = True
     training: SuiteCounts | None = None
 
     @property
@@ -121,11 +123,14 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
             }
         )
     assert content.seen is not None
+    inputs = inputs_to_json(content.seen, tensors)
+    if not content.named:
+        inputs.pop("excluded", None)
     header = {
         "criteria": entries,
         "layout": content.layout.to_json(),
         "modules": content.modules,
-        "inputs": inputs_to_json(content.seen, tensors),
+        "inputs": inputs,
         "training": None if content.training is None else content.training.to_json(),
         "provenance": content.provenance,
         "rows": content.rows,

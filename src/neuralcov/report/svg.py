@@ -230,7 +230,7 @@ def map_window(points: SuiteMap) -> tuple[tuple[float, float], tuple[float, floa
     """Return what a map shows of both axes: all but points far beyond nearly all others, which stand at its edge.
 
     >>> map_window(SuiteMap("fc", (0.5, 0.2), tuple((float(i), 0.5 * i) for i in range(101)), ((9000.0, 20.0),)))[0]
-    (0.0, 197.0)
+    (0.0, 199.0)
     """
     everything = _finite([*points.training, *points.suite])
     found = []

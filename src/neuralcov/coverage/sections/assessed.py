@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from neuralcov.coverage.sections.neurons import NeuronExtremes
 from neuralcov.results.galleries import View, rows_to_show
@@ -45,6 +45,11 @@ class Assessed:
     views: Mapping[int, View] = field(default_factory=dict)
     nearest: Mapping[int, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+
+    def without_inputs(self) -> Assessed:
+        """Return the same without anything that shows or names an input."""
+        bare = None if self.extremes is None else replace(self.extremes, peaks=None)
+        return replace(self, table=None, views={}, nearest={}, map=None, extremes=bare)
 
     @property
     def told(self) -> bool:

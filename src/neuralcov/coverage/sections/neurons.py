@@ -77,7 +77,7 @@ class NeuronRecorder:
             self._most[index] = torch.maximum(self._most[index], high)
         if self._sample is not None:
             stacks = batch.stacks
-            self._sample.add(batch.size, lambda rows: [stack.values[rows].float() for stack in stacks])
+            self._sample.add(batch.size, lambda rows: [_sampled(stack, rows) for stack in stacks])
         self._rows += batch.size
 
     def read(self) -> tuple[NeuronExtremes | None, dict[str, tuple[float, ...]]]:
@@ -120,8 +120,17 @@ def _extremes(stack: Stack) -> tuple[Tensor, Tensor, Tensor]:
     return low.amin(0).float(), most.float(), rows
 
 
+def _sampled(stack: Stack, rows: Tensor) -> Tensor:
+    """Return some rows, with NaN for those that do not take part."""
+    values = stack.values[rows].float()
+    return values if stack.valid is None else values.masked_fill(~stack.valid[rows][:, :, None], torch.nan)
+
+
 def _spectrum(values: Tensor) -> tuple[float, ...]:
     """Return the largest eigenvalues of a covariance as shares of its trace; none for a layer that is constant."""
+    values = values[~values.isnan().any(1)]
+    if len(values) < 2:
+        return ()
     centred = (values - values.mean(0)).double()
     narrow = centred.shape[1] <= centred.shape[0]
     # Both products have the same eigenvalues but for zeros.
