@@ -24,7 +24,7 @@ def campaign_content(campaign: StoredCampaign) -> CampaignContent:
     notes, counts, faults = campaign.config["notes"], campaign.state.counts, campaign.faults
     names, classes, lines = notes.get("order", {}), notes.get("classes"), campaign.folder.stats()
     figures = [
-        ("seeds done with", f"{counts.finished:,} of {len(campaign.state.labels):,}, in {counts.waves:,} waves"),
+        ("seeds done with", f"{counts.finished:,} (one may come up again), in {counts.waves:,} waves"),
         ("candidates judged", f"{counts.judged:,} in {counts.seconds:,.0f} s"),
         ("mutants kept", f"{counts.kept:,} ({counts.admitted:.1%} of judged)"),
         ("different faults", f"{counts.distinct:,}, from {len(counts.broken):,} seeds"),

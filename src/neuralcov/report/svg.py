@@ -62,7 +62,7 @@ def ticks(high: float, most: int = _TICKS) -> list[float]:
     if not high > 0 or not math.isfinite(high):
         return [0.0]
     power = 10.0 ** math.floor(math.log10(high / most))
-    step = next(power * factor for factor in (1, 2, 5, 10) if high / (power * factor) <= most - 0.5)
+    step = next(power * factor for factor in (1, 2, 5, 10, 20) if high / (power * factor) <= most - 0.5)
     return [round(i * step, 12) for i in range(int(high / step + 1e-9) + 1)]
 
 
