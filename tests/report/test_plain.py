@@ -43,7 +43,7 @@ def test_json_is_as_the_published_schema_says(coverage, content):
     validator = pytest.importorskip("jsonschema").Draft202012Validator
     schema = report_schema()
     validator.check_schema(schema)
-    net, measured_once = coverage
+    _, measured_once = coverage
     plain = measured_once.report_content()
     odd = replace(content, result=replace(content.result, values={**content.result.values, "x": float("nan")}))
     for one in (content, plain, odd):
@@ -62,7 +62,9 @@ def test_markdown_is_short_and_holds_no_markup_of_names(content):
     assert len(text.encode()) <= 60_000
     assert "## ❌ This suite does not meet its gate" in text
     rows = tuple(replace(row, layer=f"layer|{n}<b>`x`") for row in content.result.layers for n in range(2000))
-    crowded = render_markdown(replace(content, result=replace(content.result, layers=rows, findings=("@all *x* " * 40,) * 150)))
+    crowded = render_markdown(
+        replace(content, result=replace(content.result, layers=rows, findings=("@all *x* " * 40,) * 150))
+    )
     assert len(crowded.encode()) <= 60_000
     assert "The rest is left out" in crowded
     assert "<b>" not in crowded
@@ -82,7 +84,7 @@ def test_junit_has_a_case_for_every_check(content):
     properties = {item.get("name"): float(item.get("value")) for item in root.iter("property")}
     assert properties["SNAC"] == content.result.values["SNAC"]
     named = replace(content, result=replace(content.result, suite='\x00a"<b>'))
-    assert ElementTree.fromstring(render_junit(named))[0].get("name").startswith("\ufffda\"<b>")
+    assert ElementTree.fromstring(render_junit(named))[0].get("name").startswith('\ufffda"<b>')
     with pytest.raises(InputError, match="none was asked"):
         render_junit(replace(content, verdict=None))
 

@@ -115,6 +115,4 @@ def test_cost_is_the_share_of_the_runs_time(model, monkeypatch):
     readings = {name: len(curve.sizes) for name, curve in curves.items()}
     assert readings == {"LVC": 3, "NC(0.4)": 3}
     elapsed = 2 * (2 + 2) + 1
-    assert {name: curve.cost for name, curve in curves.items()} == pytest.approx(
-        {name: 3 / elapsed for name in readings}
-    )
+    assert {name: curve.cost for name, curve in curves.items()} == pytest.approx(dict.fromkeys(readings, 3 / elapsed))

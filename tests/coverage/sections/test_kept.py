@@ -85,7 +85,8 @@ def test_the_map_has_the_main_directions_of_training_data(net):
     drawn = found.results().map
     with torch.no_grad():
         train, tests = (
-            net.hidden(net.conv(part).relu().mean((2, 3))).double().numpy() for part in (pictures(300, 1), pictures(60, 2))
+            net.hidden(net.conv(part).relu().mean((2, 3))).double().numpy()
+            for part in (pictures(300, 1), pictures(60, 2))
         )
     distances = np.linalg.norm(train - np.sort(train, 0)[(len(train) - 1) // 2], axis=1)
     ordinary = train[distances <= 3 * np.sort(distances)[(len(train) - 1) // 2]]
@@ -103,7 +104,9 @@ def test_one_odd_training_input_does_not_decide_the_map(net):
     found = nc.Coverage(net, [nc.KMNC(10)])
     found.calibrate(train, progress=False)
     found.assess(suite(slice(60)), keep_inputs=True, progress=False)
-    assert found.results().map.explained == pytest.approx(assessed(net, suite(slice(60))).results().map.explained, rel=1e-4)
+    assert found.results().map.explained == pytest.approx(
+        assessed(net, suite(slice(60))).results().map.explained, rel=1e-4
+    )
 
 
 def test_the_map_goes_with_a_saved_calibration(net, tmp_path):
@@ -138,7 +141,9 @@ def test_merging_joins_tables_by_input_and_says_what_it_drops(net, tmp_path):
     whole = assessed(net, suite(slice(60))).per_input()
     table = first.per_input()
     assert list(table["id"]) == list(whole["id"])
-    assert list(table["MDSC(0.1, by=label, layers=hidden).score"]) == pytest.approx(list(whole["MDSC(0.1, by=label, layers=hidden).score"]))
+    assert list(table["MDSC(0.1, by=label, layers=hidden).score"]) == pytest.approx(
+        list(whole["MDSC(0.1, by=label, layers=hidden).score"])
+    )
     assert not any(name.endswith(".first") for name in table.columns)
     result = first.results()
     assert "KMNC(10)" not in result.growth
@@ -173,7 +178,9 @@ def test_a_damaged_table_is_refused(net, tmp_path, monkeypatch):
     from neuralcov.coverage.sections import stored
 
     kept = stored._add_column
-    monkeypatch.setattr(stored, "_add_column", lambda name, column, tensors: kept(name, column[: len(name) % 7], tensors))
+    monkeypatch.setattr(
+        stored, "_add_column", lambda name, column, tensors: kept(name, column[: len(name) % 7], tensors)
+    )
     found.save(tmp_path / "b.ncov")
     with pytest.raises(nc.NeuralcovError, match="columns of unequal length"):
         nc.Coverage.load(tmp_path / "b.ncov")
