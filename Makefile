@@ -28,10 +28,10 @@ imports: $(VENV)/.installed-dev
 
 # The shapes that annotations promise, checked in every call; see conftest.py.
 shapes: $(VENV)/.installed-dev
-	NEURALCOV_SHAPES=1 $(BIN)/python -m pytest -m "not slow" tests/core tests/kernels tests/statistics tests/criteria tests/tap --deselect tests/criteria/test_laws.py
+	NEURALCOV_SHAPES=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses auto tests/core tests/kernels tests/statistics tests/criteria tests/tap --deselect tests/criteria/test_laws.py
 
 unit: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not slow" --numprocesses auto
 
 # Which lines of ours the tests run: the quick ones of the lower folders, without those that check shapes.
 coverage: $(VENV)/.installed-dev

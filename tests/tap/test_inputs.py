@@ -11,7 +11,7 @@ from neuralcov.tap.inputs import as_labels, batch_size, padding_of, requires_two
 from neuralcov.tap.preserve import original_module
 from neuralcov.tap.signatures import form_of
 
-X, Y = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+X, Y = torch.arange(12.0).reshape(4, 3) - 5.5, torch.tensor([0, 1, 2, 0])
 
 
 @pytest.mark.parametrize("pair", [(X, Y), [X, Y], (X, Y.int()), (X.numpy(), Y.numpy()), (X, Y.tolist())])

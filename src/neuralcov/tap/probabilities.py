@@ -48,7 +48,7 @@ def margins(output: Any, targets: Int[Tensor, "batch"]) -> tuple[Float[Tensor, "
 
     >>> found = margins(torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]]), torch.tensor([1, 2]))
     >>> [[round(float(number), 3) for number in numbers] for numbers in found]
-    [[0.42, -0.865], [2.0, 0.0]]
+    [[0.421, -0.864], [2.0, 0.0]]
     """
     read = wide_scores(output, len(targets))
     if read is None:
