@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
@@ -163,6 +162,8 @@ def _as_text(numbers: np.ndarray) -> str:
 
 
 def _png(pixels: np.ndarray) -> bytes:
+    from PIL import Image
+
     out = io.BytesIO()
     Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(out, "PNG", optimize=True)
     return out.getvalue()
