@@ -77,7 +77,9 @@ class _Watch:
         if self.keeper is not None:
             table = self.keeper.table()
             nearest = {}
-            if extremes is not None and extremes.peaks is not None and collection.layout is not None:
+            # Of inputs that came before these nobody knows which was highest.
+            alone = earlier is not None and earlier.extremes is None
+            if alone and extremes is not None and extremes.peaks is not None and collection.layout is not None:
                 nearest = nearest_to_uncovered(collection, collection.layout, extremes.peaks)
             views = self.keeper.views(table, nearest)
             found = replace(found, table=table, nearest=nearest, views=views, map=self.keeper.map(table))

@@ -250,8 +250,10 @@ class CoverageData:
             found["growth"] = {n: c for n in collection.names if (c := curves.get(n)) is not None}
         if told.table is not None:
             found["galleries"] = make_galleries(told.table, told.views, told.nearest)
-            ticked = [c.name for c in self.criteria if c.promises >= ALL_PROMISES]
-            found["fewer"] = fewer_inputs(told.table, ticked)
+            # What came before the table's inputs showed cells too, of which nobody knows who was first.
+            if len(told.table) == self.inputs:
+                ticked = [c.name for c in self.criteria if c.promises >= ALL_PROMISES]
+                found["fewer"] = fewer_inputs(told.table, ticked)
         return found
 
     def unmeasured(self) -> Unmeasured | None:

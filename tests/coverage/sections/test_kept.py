@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from torch import nn
 import neuralcov as nc
 from neuralcov.core.container import STATE, opened
 from neuralcov.coverage.sections.views import ViewStore
+from neuralcov.results import InputTable
 
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
 
@@ -168,18 +170,26 @@ def test_an_input_of_both_suites_is_one_row(net):
     assert empty.results().growth == second.results().growth
 
 
-def test_a_damaged_table_is_refused(net, tmp_path, monkeypatch):
+def test_what_is_only_true_of_a_whole_suite_is_not_told_of_a_part(net):
+    found = assessed(net, suite(slice(0, 30)))
+    assert found.results().fewer is not None
+    found.assess(suite(slice(30, 60)), keep_inputs=True, progress=False)
+    result = found.results()
+    assert len(found.per_input()) == 30
+    assert result.fewer is None
+    assert "Nearest to what is uncovered" not in [gallery.title for gallery in result.galleries]
+
+
+def test_a_damaged_table_is_refused(net, tmp_path):
     found = assessed(net, suite(slice(60)))
     found.save(tmp_path / "a.ncov")
     with opened(tmp_path / "a.ncov", STATE) as file:
         names = dict(file.header["results"]["table"])
         assert json.loads(file.read("results.table.0").numpy().tobytes())[0] == "<b>0</b>.png"
     assert (names["id"], names["KMNC(10).first"], names["key"]) == ("text", "numbers", "words")
-    from neuralcov.coverage.sections import stored
-
-    kept = stored._add_column
-    monkeypatch.setattr(
-        stored, "_add_column", lambda name, column, tensors: kept(name, column[: len(name) % 7], tensors)
+    table = found.per_input()
+    found._measurement.assessed = replace(
+        found._measurement.assessed, table=InputTable({**table.columns, "label": table["label"][:-1]})
     )
     found.save(tmp_path / "b.ncov")
     with pytest.raises(nc.NeuralcovError, match="columns of unequal length"):
