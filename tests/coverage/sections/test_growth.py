@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import neuralcov as nc
+from neuralcov.coverage.collection import CriterionCollection
 from neuralcov.coverage.sections import GrowthRecorder
 from neuralcov.coverage.sections import growth as module
 
@@ -106,9 +107,11 @@ def test_cost_is_the_share_of_the_runs_time(model, monkeypatch):
     found = coverage(model, [nc.LVC(), nc.NC(0.4)])
     clock = iter(range(10_000))
     monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(clock)))
-    recorder = GrowthRecorder(found._measurement.collection, 4)
+    collection = CriterionCollection(found.criteria)
+    collection.layout = found.run(suite(2))[0].layout
+    recorder = GrowthRecorder(collection, 4)
     for batch in batches(suite(40), 10):
-        found.update(batch)
+        collection.observe(found.run(batch)[0])
         recorder.after_batch()
     curves = recorder.curves()
     # Every reading takes one tick; the run from its beginning to its end, so many as there were readings.

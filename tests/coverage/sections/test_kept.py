@@ -2,7 +2,6 @@
 
 import io
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,9 +12,10 @@ from torch import nn
 import neuralcov as nc
 from neuralcov.core.container import STATE, opened
 from neuralcov.coverage.sections.views import ViewStore
-from neuralcov.results import InputTable
 
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
+
+CRITERIA = [nc.LCC(), nc.KMNC(10), nc.SNAC(), nc.MDSC(0.1, layers="hidden", by="label")]
 
 
 class Net(nn.Module):
@@ -45,7 +45,7 @@ def net():
 
 
 def assessed(net, data, **options):
-    found = nc.Coverage(net, [nc.LCC(), nc.KMNC(10), nc.SNAC(), nc.MDSC(0.1, layers="hidden", by="label")])
+    found = nc.Coverage(net, CRITERIA)
     found.calibrate([(pictures(300, 1), torch.arange(300) % 3)], progress=False)
     found.assess(data, keep_inputs=True, progress=False, **options)
     return found
@@ -159,13 +159,14 @@ def test_merging_joins_tables_by_input_and_says_what_it_drops(net, tmp_path):
     assert (loaded.galleries, loaded.notes) == (result.galleries, result.notes)
 
 
-def test_an_input_of_both_suites_is_one_row(net):
+def test_an_input_of_both_suites_is_one_row(net, tmp_path):
     first, second = assessed(net, suite(slice(0, 30))), assessed(net, suite(slice(20, 60)))
     first.merge(second, overlap="allow")
     assert list(first.per_input()["id"]) == [f"<b>{row}</b>.png" for row in range(60)]
     # Into nothing, everything is taken over as it is.
-    empty = nc.Coverage(net, first.criteria)
-    empty._measurement.learnt = first._measurement.learnt
+    second.save_calibration(tmp_path / "a.ncal")
+    empty = nc.Coverage(net, CRITERIA)
+    empty.calibrate(tmp_path / "a.ncal")
     empty.merge(second)
     assert empty.results().growth == second.results().growth
 
@@ -187,10 +188,8 @@ def test_a_damaged_table_is_refused(net, tmp_path):
         names = dict(file.header["results"]["table"])
         assert json.loads(file.read("results.table.0").numpy().tobytes())[0] == "<b>0</b>.png"
     assert (names["id"], names["KMNC(10).first"], names["key"]) == ("text", "numbers", "words")
-    table = found.per_input()
-    found._measurement.assessed = replace(
-        found._measurement.assessed, table=InputTable({**table.columns, "label": table["label"][:-1]})
-    )
+    columns = found.per_input().columns
+    columns["label"] = columns["label"][:-1]
     found.save(tmp_path / "b.ncov")
     with pytest.raises(nc.NeuralcovError, match="columns of unequal length"):
         nc.Coverage.load(tmp_path / "b.ncov")
