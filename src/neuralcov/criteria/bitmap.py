@@ -327,8 +327,9 @@ class _Marking:
 def _by_place(widths: Sequence[int], per_group: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return one row of neurons a layer, in execution order, from rows that stand by group."""
     groups = group_by_width({str(place): width for place, width in enumerate(widths)})
-    places = [place for group in groups for place in group.positions]
-    rows = dict(zip(places, (row for some in per_group for row in some), strict=True))
+    rows = dict(
+        zip((place for g in groups for place in g.positions), (row for g in per_group for row in g), strict=True)
+    )
     return tuple(rows[place] for place in range(len(widths)))
 
 
