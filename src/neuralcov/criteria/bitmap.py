@@ -176,8 +176,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     def uncovered(self, state: AnyBitmap) -> tuple[Bool[Tensor, "width"], ...] | None:
         if isinstance(state, FlatBitmapState):
             return None
-        covered = [ticks if self.cells == 1 else ticks[..., 1:].any(-1) for ticks in state.covered]
-        return _by_place(state.widths, [~some for some in covered])
+        return _by_place(state.widths, [~(t if self.cells == 1 else t[..., 1:].any(-1)) for t in state.covered])
 
     @override
     def visited(self, state: AnyBitmap) -> tuple[Float[Tensor, "width"], ...] | None:
@@ -327,9 +326,8 @@ class _Marking:
 def _by_place(widths: Sequence[int], per_group: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Return one row of neurons a layer, in execution order, from rows that stand by group."""
     groups = group_by_width({str(place): width for place, width in enumerate(widths)})
-    rows = dict(
-        zip((place for g in groups for place in g.positions), (row for g in per_group for row in g), strict=True)
-    )
+    places = [place for group in groups for place in group.positions]
+    rows = dict(zip(places, (row for some in per_group for row in some), strict=True))
     return tuple(rows[place] for place in range(len(widths)))
 
 
