@@ -6,6 +6,7 @@ from neuralcov.core.errors import CoverageWarning, NeuralcovError
 from neuralcov.coverage import Coverage, watch
 from neuralcov.criteria import CC, DSC, KMNC, LCC, LSC, LVC, MDSC, NBC, NC, NLC, NPC, SNAC, SS, TKNC, TKNP
 from neuralcov.fuzz import Fuzzer, FuzzSettings
+from neuralcov.integrations.trackers import log
 from neuralcov.rank import minimise, rank, select
 from neuralcov.tap import Batch
 
@@ -36,6 +37,7 @@ __all__ = [
     "Fuzzer",
     "NeuralcovError",
     "__version__",
+    "log",
     "minimise",
     "rank",
     "select",

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from neuralcov.core.errors import CampaignError, InputError
+from neuralcov.core.files import is_file
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import NC
 from neuralcov.fuzz import Fuzzer, FuzzSettings, Mutation, Stylise, image_mutations, style_folder, text_mutations
@@ -168,7 +169,7 @@ def _calibrate(coverage: Coverage, names: CampaignNames, batch: int, folder: Pat
     if resumed and kept.is_file():
         coverage.calibrate(kept)
     elif names.calibrate is not None:
-        if Path(names.calibrate).is_file():
+        if is_file(names.calibrate):
             coverage.calibrate(names.calibrate)
         else:
             training = load_samples(names.calibrate, mean=names.mean, std=names.std, split="train")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -15,18 +14,18 @@ from neuralcov.cli.exits import NO
 from neuralcov.cli.models import same_suite, show_models
 from neuralcov.cli.states import compare_states, state_results
 from neuralcov.core.errors import InputError
-from neuralcov.core.files import write_json
+from neuralcov.core.files import name_of, write_json
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.report.text import comparison_table, gate_lines, lacking_table
 from neuralcov.results.gate import judge_gate
 from neuralcov.results.lacking import find_lacking
 
-Json = Annotated[Path | None, typer.Option(help="Write the result as JSON.")]
+Json = Annotated[str | None, typer.Option(help="Write the result as JSON.")]
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(help="A state file (.ncov).")],
-    second: Annotated[Path, typer.Argument(help="Another one, of the same criteria and layers.")],
+    first: Annotated[str, typer.Argument(help="A state file (.ncov).")],
+    second: Annotated[str, typer.Argument(help="Another one, of the same criteria and layers.")],
     lacks: Annotated[
         bool, typer.Option("--lacks", help="Show what the first shows and the second lacks: what to collect next.")
     ] = False,
@@ -34,7 +33,7 @@ def compare(
         bool, typer.Option("--models", help="Compare one suite on two networks: figures relative to their training.")
     ] = False,
     inputs: Annotated[
-        tuple[Path, Path] | None,
+        tuple[str, str] | None,
         typer.Option(help="With --models: the tables of both (measure --per-input), to tell which inputs change."),
     ] = None,
     json: Json = None,
@@ -62,7 +61,7 @@ def compare(
 
 
 def gate(
-    file: Annotated[Path, typer.Argument(help="A state file (.ncov).")],
+    file: Annotated[str, typer.Argument(help="A state file (.ncov).")],
     least: Least = None,
     most: Most = None,
     baseline: Baseline = None,
@@ -71,7 +70,7 @@ def gate(
     allow_alarm: AllowAlarm = None,
     json: Json = None,
     evidence: Annotated[
-        Path | None, typer.Option(help="Write what was measured, asked and found, for verify (.json).")
+        str | None, typer.Option(help="Write what was measured, asked and found, for verify (.json).")
     ] = None,
 ) -> None:
     """Judge a suite: exit 0 if all that was asked is met, 1 if not."""
@@ -95,12 +94,12 @@ def gate(
         raise typer.Exit(NO)
 
 
-def _show_lacking(field: Path, suite: Path, json: Path | None) -> None:
+def _show_lacking(field: str, suite: str, json: str | None) -> None:
     """Show the kinds that one state shows and another lacks."""
     ours, theirs = Coverage.load(field), Coverage.load(suite)
     found = find_lacking(state_results(field, ours), state_results(suite, theirs), ours.lacking(theirs))
     if json is not None:
         write_json(json, found.to_json())
     if not found.rows:
-        raise InputError(f"{field}: no criterion here counts kinds; measure with LCC")
+        raise InputError(f"{name_of(field)}: no criterion here counts kinds; measure with LCC")
     output().print(lacking_table(found))

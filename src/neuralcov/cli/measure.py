@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -10,6 +10,7 @@ import typer
 from neuralcov.cli import options
 from neuralcov.cli.console import print_result
 from neuralcov.cli.measuring import Names, measure_named, parse_share, split_columns
+from neuralcov.cli.portable import plain_without_folders
 from neuralcov.core.errors import InputError
 from neuralcov.results.input_table import writer_for
 
@@ -28,6 +29,10 @@ def measure(
         ),
     ] = None,
     calibrate: Annotated[str | None, typer.Option(help="Training data, or a saved calibration (.ncal).")] = None,
+    held_out: Annotated[
+        str | None,
+        typer.Option(help="Training data to keep out of calibration, as references: a share such as 0.1, or DATA."),
+    ] = None,
     init: Annotated[str | None, typer.Option(help="Data to update with first; the increase over it is shown.")] = None,
     layers: options.Layers = None,
     mean: options.Mean = None,
@@ -35,11 +40,11 @@ def measure(
     padding: options.Padding = "0",
     batch_size: options.BatchSize = 100,
     device: options.Device = "cpu",
-    save: Annotated[Path | None, typer.Option(help="Write the coverage state (.ncov).")] = None,
-    save_calibration: Annotated[Path | None, typer.Option(help="Write what calibration learnt (.ncal).")] = None,
-    json: Annotated[Path | None, typer.Option(help="Write the result as JSON.")] = None,
+    save: Annotated[str | None, typer.Option(help="Write the coverage state (.ncov).")] = None,
+    save_calibration: Annotated[str | None, typer.Option(help="Write what calibration learnt (.ncal).")] = None,
+    json: Annotated[str | None, typer.Option(help="Write the result as JSON.")] = None,
     evidence: Annotated[
-        Path | None, typer.Option(help="Write what was measured, with what and how, for verify (.json).")
+        str | None, typer.Option(help="Write what was measured, with what and how, for verify (.json).")
     ] = None,
     tolerance: Annotated[
         str, typer.Option(help="How far the evidence may be off on other devices or software.")
@@ -51,7 +56,7 @@ def measure(
     metadata: Annotated[
         str | None, typer.Option(help="Where data are mappings: their keys with metadata, joined by commas.")
     ] = None,
-    per_input: Annotated[Path | None, typer.Option(help="Write a table of the inputs (.csv or .jsonl).")] = None,
+    per_input: Annotated[str | None, typer.Option(help="Write a table of the inputs (.csv or .jsonl).")] = None,
     inputs: Annotated[
         bool,
         typer.Option(
@@ -81,6 +86,7 @@ def measure(
         data=data,
         weights=None if weights is None else str(weights),
         calibrate=calibrate,
+        held_out=held_out,
         init=init,
         layers=layers,
         mean=mean,
@@ -110,5 +116,7 @@ def measure(
     if per_input is not None:
         coverage.per_input().write(per_input)
     if evidence is not None:
-        coverage.evidence(result, tolerance=allowed).write(evidence)
+        model, suite, notes = plain_without_folders([result.model, result.suite, result.notes])
+        told = replace(result, model=model, suite=suite, notes=tuple(notes))
+        coverage.evidence(told, tolerance=allowed).write(evidence)
     print_result(result, by_layer=by_layer)

@@ -12,11 +12,13 @@ from typing import Any
 from torch import nn
 
 from neuralcov.cli import defaults
+from neuralcov.cli.portable import plain_without_folders
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import is_file
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.results import Results
-from neuralcov.sources.data import load_data, parse_channels
+from neuralcov.sources.data import NamedData, load_data, parse_channels
 from neuralcov.sources.models import load_model, weights_of
 from neuralcov.sources.names import criterion_from_text
 from neuralcov.sources.npz import parse_padding
@@ -31,6 +33,7 @@ class Names:
         data: the suite.
         weights: the model's weights.
         calibrate: training data, or a saved calibration.
+        held_out: training data kept out of calibration: a share, or a name.
         init: data to update with first.
         layers: globs on the names of layers.
         mean: per channel.
@@ -46,6 +49,7 @@ class Names:
     data: str
     weights: str | None = None
     calibrate: str | None = None
+    held_out: str | None = None
     init: str | None = None
     layers: str | None = None
     mean: str | None = None
@@ -74,7 +78,7 @@ def measure_named(
     keep_inputs: bool = False,
     missing: bool = False,
     errors: bool = False,
-    save_calibration: Path | None = None,
+    save_calibration: str | None = None,
     expect: Callable[[nn.Module], None] = lambda net: None,
 ) -> Measured:
     """Measure a suite.
@@ -97,8 +101,9 @@ def measure_named(
     mean, std = parse_channels(names.mean), parse_channels(names.std)
     read = partial(load_data, batch_size=names.batch_size, mean=mean, std=std, padding=parse_padding(names.padding))
     calibrate, metadata = names.calibrate, split_columns(names.metadata)
-    saved = calibrate is not None and Path(calibrate).is_file()
+    saved = calibrate is not None and is_file(calibrate)
     training = None if calibrate is None or saved else read(calibrate, split="train")
+    apart = _held_out(names, read)
     suite = read(names.data)
     if criteria:
         # After the model, whose module may define criteria of its own.
@@ -121,10 +126,12 @@ def measure_named(
     notes = [told]
     if calibrate is not None:
         if training is None:
-            coverage.calibrate(Path(calibrate))
+            coverage.calibrate(calibrate)
         else:
             notes.append(training.note)
-            coverage.calibrate(training.loader)
+            if isinstance(apart, NamedData):
+                notes.append(apart.note)
+            coverage.calibrate(training.loader, held_out=apart.loader if isinstance(apart, NamedData) else apart)
         if save_calibration is not None:
             coverage.save_calibration(save_calibration)
     before, earlier = None, 0
@@ -135,7 +142,9 @@ def measure_named(
         before, earlier = coverage.values(), coverage.inputs
     notes.append(suite.note)
     coverage.assess(suite.loader, slices=list(slices), per_input=per_input, keep_inputs=keep_inputs)
-    coverage.note_procedure(batch_size=names.batch_size, names=asdict(names), command=["neuralcov", *sys.argv[1:]])
+    # Files are sent to others, whom the folders of this machine do not concern.
+    told_names, command = plain_without_folders([asdict(names), sys.argv[1:]])
+    coverage.note_procedure(batch_size=names.batch_size, names=told_names, command=["neuralcov", *command])
     result = coverage.results(
         model=names.model,
         suite=suite.name,
@@ -146,6 +155,26 @@ def measure_named(
         missing=missing,
     )
     return Measured(coverage, result)
+
+
+def _held_out(names: Names, read: Callable[..., NamedData]) -> float | NamedData | None:
+    """Return the share of training data to hold out, or the data that are."""
+    if names.held_out is None:
+        return None
+    if names.calibrate is None or Path(names.calibrate).is_file():
+        raise InputError("--held-out goes with --calibrate DATA; a saved calibration has what was held out then")
+    if is_share(names.held_out):
+        return parse_share(names.held_out, "--held-out")
+    return read(names.held_out, split="train")
+
+
+def is_share(text: str) -> bool:
+    """Return whether an option that takes a share or a name is a share.
+
+    >>> is_share("0.1"), is_share("10%"), is_share("npz:apart.npz")
+    (True, True, False)
+    """
+    return text.strip().removesuffix("%").replace(".", "", 1).isdecimal()
 
 
 def split_columns(text: str | None) -> list[str]:

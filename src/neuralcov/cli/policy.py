@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import AnyPath, beside
 from neuralcov.results.places import CLASS, KINDS, LAYER, SLICE, Place, PlacedGate
 from neuralcov.results.policy import ALL, MAX, MAX_DROP, MIN, Basis, Policy, Waiver
 
@@ -53,7 +54,7 @@ def reasons(texts: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def policy_of(content: Mapping[str, Any], where: str) -> tuple[Policy, Path | None]:
+def policy_of(content: Mapping[str, Any], where: str) -> tuple[Policy, str | None]:
     """Return the policy that a table of a TOML file holds, and its baseline."""
     unknown = [key for key in content if key not in _KEYS]
     if unknown:
@@ -75,23 +76,23 @@ def policy_of(content: Mapping[str, Any], where: str) -> tuple[Policy, Path | No
     )
     for entry in _tables(content, "gate", where):
         policy = policy.joined(_gate(entry, where))
-    return policy, Path(content["baseline"]) if "baseline" in content else None
+    return policy, str(content["baseline"]) if "baseline" in content else None
 
 
-def read_policy(path: Path) -> tuple[Policy, Path | None]:
+def read_policy(path: Path) -> tuple[Policy, AnyPath | None]:
     """Read ``policy.toml``; its baseline is beside it."""
     policy, baseline = policy_of(_read(path), str(path))
-    return policy, None if baseline is None else path.parent / baseline
+    return policy, None if baseline is None else beside(path.parent, baseline)
 
 
-def project_policy(start: Path) -> tuple[Policy, Path | None]:
+def project_policy(start: Path) -> tuple[Policy, AnyPath | None]:
     """Read ``[tool.neuralcov.gate]`` of the ``pyproject.toml`` of this folder or the nearest one above."""
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if path.is_file():
             content = _read(path).get("tool", {}).get("neuralcov", {}).get("gate", {})
             policy, baseline = policy_of(content, f"{path} [tool.neuralcov.gate]")
-            return policy, None if baseline is None else folder / baseline
+            return policy, None if baseline is None else beside(folder, baseline)
     return Policy(), None
 
 

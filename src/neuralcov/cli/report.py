@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated
 
 import typer
@@ -14,13 +14,14 @@ from neuralcov.cli.console import output
 from neuralcov.cli.exits import NO
 from neuralcov.cli.states import compare_states
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import name_of
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.report.formats import FORMATS, format_of, write_report
 from neuralcov.results.gate import judge_gate
 
 
 def report(
-    file: Annotated[Path, typer.Argument(help="A state file (.ncov).")],
+    file: Annotated[str, typer.Argument(help="A state file (.ncov).")],
     to: Annotated[
         list[Path] | None,
         typer.Option(
@@ -51,7 +52,7 @@ def report(
     coverage = Coverage.load(file)
     content = coverage.report_content(model=model_name or "", suite=suite_name or "")
     if not content.result.suite:
-        content = replace(content, result=replace(content.result, suite=file.name))
+        content = replace(content, result=replace(content.result, suite=PurePath(name_of(file)).name))
     if base is not None:
         comparison, _ = compare_states((base, file), (Coverage.load(base), coverage))
         content = replace(content, comparison=comparison)

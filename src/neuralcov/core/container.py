@@ -16,11 +16,9 @@ import hashlib
 import io
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -29,12 +27,10 @@ from torch import Tensor
 
 from neuralcov.core.digests import stored_parts
 from neuralcov.core.errors import ForeignFileError, StateFileError
-from neuralcov.core.files import atomic_write
+from neuralcov.core.files import Place, atomic_write, name_of, opened_to_read
 
 SCHEMA = 2
 STATE, CALIBRATION, SEEDS = "state", "calibration", "seeds"
-
-AnyPath = str | os.PathLike[str]
 
 _DTYPES = {
     torch.float64: "F64",
@@ -80,13 +76,13 @@ def canonical(content: Any) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def save(path: AnyPath, content: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+def save(path: Place, content: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """Write a file in one step, complete under its name or not there; return its id."""
     try:
         with atomic_write(path) as file:
             return write(file, content, header, tensors)
     except OSError as error:
-        raise StateFileError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise StateFileError(f"{name_of(path)}: cannot be written: {error.strerror or error}") from error
 
 
 def write(file: BinaryIO, content: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -277,16 +273,16 @@ def _entry(said: Mapping[str, Any], stored: Mapping[str, Any]) -> StoredTensor:
 
 
 @contextmanager
-def opened(source: AnyPath | bytes, content: str, name: str | None = None) -> Iterator[Container]:
+def opened(source: Place | bytes, content: str, name: str | None = None) -> Iterator[Container]:
     """Open a file, or the bytes of one, that holds ``content``; it is opened once, whatever is read of it."""
     if isinstance(source, bytes):
         yield Container(io.BytesIO(source), name or "the bytes", content)
         return
-    path = Path(source)
-    if not path.is_file():
-        raise StateFileError(f"{path}: there is no such file")
+    called = name or name_of(source)
     try:
-        with path.open("rb", buffering=0) as file:
-            yield Container(file, name or str(path), content)
+        with opened_to_read(source) as file:
+            yield Container(file, called, content)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise StateFileError(f"{called}: there is no such file") from error
     except OSError as error:
-        raise StateFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise StateFileError(f"{called}: cannot be read: {error.strerror or error}") from error

@@ -12,6 +12,7 @@ from typing_extensions import override
 from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.arguments import usable_device
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import name_of
 from neuralcov.core.layout import Layout
 from neuralcov.coverage import assessing, calibrating, saving
 from neuralcov.coverage.batches import BatchReader
@@ -24,7 +25,7 @@ from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.reporting import ReportingCoverage
 from neuralcov.coverage.running import Run, run_all
 from neuralcov.coverage.seen import KeyRule, SeenInputs
-from neuralcov.coverage.store import AnyPath
+from neuralcov.coverage.store import Place
 from neuralcov.tap import Batch, LayerChoice, Tap
 from neuralcov.tap.foreign import as_module
 from neuralcov.tap.inputs import Lengths, Unpack
@@ -150,23 +151,24 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
 
     def calibrate(
         self,
-        data: Iterable[Any] | AnyPath | None = None,
+        data: Iterable[Any] | Place | None = None,
         *,
         activations: Mapping[str, Any] | Activations | Iterable[Any] | None = None,
         labels: Any = None,
         predictions: Any = None,
-        held_out: Iterable[Any] | None = None,
+        held_out: Iterable[Any] | float | None = None,
         lengths: Lengths | None = None,
         progress: bool | None = None,
     ) -> None:
         """Learn from training data, in one pass for all criteria; coverage is empty afterwards.
 
         Args:
-            data: a loader of training batches, or the path of a saved calibration.
+            data: a loader of training batches, or a saved calibration: a path, a URL or an open binary file.
             activations: in place of data, ``{layer: (batch, neurons)}`` or several such mappings.
             labels: with a single mapping of activations.
             predictions: with a single mapping of activations.
-            held_out: training inputs (or activations) kept out of ``data``, the reference of ``LVC(relative=True)``.
+            held_out: training inputs (or activations) kept out of ``data``, or the share of the data to keep out,
+                chosen by content: the reference of every criterion, and what ``LVC(relative=True)`` divides by.
             lengths: where inputs are padded, from what the loader yields to one length per input, or the key under
                 which its mappings hold the lengths.
             progress: show a bar; by default only in a terminal.
@@ -284,10 +286,10 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     @classmethod
     def load(
         cls,
-        path: AnyPath | bytes,
+        path: Place | bytes,
         model: Any = None,
         *,
-        calibration: AnyPath | None = None,
+        calibration: Place | None = None,
         criteria: Sequence[AnyCriterion] | None = None,
         device: torch.device | str | None = None,
         preprocessing: Any = None,
@@ -298,7 +300,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         """Go on from a saved file.
 
         Args:
-            path: what :meth:`save` wrote, or the bytes of it.
+            path: what :meth:`save` wrote: a path, a URL, an open binary file, or the bytes of it.
             model: the model, with the weights the file was measured on; without one the coverage takes activations.
             calibration: a saved calibration, for criteria whose training traces state files do not hold.
             criteria: if given, refuse a file with other criteria or hyper-parameters.
@@ -310,7 +312,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         """
         if model is None and options:
             raise InputError(f"{next(iter(options))}= needs a model: pass one to load, or leave it out")
-        name, model = "the bytes" if isinstance(path, bytes) else str(path), as_module(model)
+        name, model = "the bytes" if isinstance(path, bytes) else name_of(path), as_module(model)
         parameter = None if model is None else next(model.parameters(), None)
         where = usable_device(device or "cpu") if parameter is None else parameter.device
         rule = KeyRule.of(keys, salt)

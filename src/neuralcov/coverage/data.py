@@ -8,7 +8,6 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from neuralcov.core.criterion import ALL_PROMISES
 from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding, LayerRow, Unmeasured
 from neuralcov.core.layout import Layout
@@ -16,12 +15,12 @@ from neuralcov.coverage import calibrating, merging, saving
 from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
-from neuralcov.coverage.sections import layer_neurons, rarefied_growth
-from neuralcov.coverage.store import AnyPath
-from neuralcov.report import summary
+from neuralcov.coverage.sections.telling import told_sections
+from neuralcov.coverage.store import Place
+from neuralcov.report.text import reference_in_words, summary
 from neuralcov.results import InputTable, Results, SliceTable
-from neuralcov.results.galleries import fewer_inputs, make_galleries
 from neuralcov.results.sanity import Sanity, judge_sanity
+from neuralcov.results.sections import Reference
 from neuralcov.statistics.calibration import Calibration
 
 
@@ -46,7 +45,12 @@ class CoverageData:
         if layout is None or self._measurement.collection.empty:
             return repr(self)
         title = f"{self.inputs:,} inputs on {len(layout)} layers, {layout.neurons:,} neurons"
-        return summary(title, self.values(warn=False), self.details())
+        values, details = self.values(warn=False), self.details()
+        references = {
+            name: reference_in_words(values[name], details.get(name, {}), self.inputs, reference)
+            for name, reference in self.references().items()
+        }
+        return summary(title, values, details, references)
 
     @property
     def criteria(self) -> tuple[AnyCriterion, ...]:
@@ -233,28 +237,16 @@ class CoverageData:
             sanity=self.sanity() if before is None else None,
             missing=self.uncovered() if missing else {},
             slices=self.by_slice(),
-            **self._sections(alone=before is None),
+            **told_sections(self._measurement, alone=before is None),
+            references=self.references() if before is None else {},
         )
 
-    def _sections(self, *, alone: bool) -> dict[str, Any]:
-        """Return what ``assess`` noted and what states tell by themselves, for the sections of a report.
+    def references(self) -> dict[str, Reference]:
+        """Return, by criterion, what as many held-out training inputs show, where ``calibrate(held_out=...)`` had some.
 
-        Args:
-            alone: whether the suite was not measured on top of other inputs.
+        For criteria that do not say themselves what they are relative to training data, as LCC does.
         """
-        ours, told = self._measurement, self._measurement.last_assessed
-        collection = ours.collection
-        found: dict[str, Any] = {"neurons": layer_neurons(collection, told.extremes, told.spectra), "map": told.map}
-        if alone:
-            curves = {**told.growth, **rarefied_growth(collection)}
-            found["growth"] = {n: c for n in collection.names if (c := curves.get(n)) is not None}
-        if told.table is not None:
-            found["galleries"] = make_galleries(told.table, told.views, told.nearest)
-            # What came before the table's inputs showed cells too, of which nobody knows who was first.
-            if len(told.table) == self.inputs:
-                ticked = [c.name for c in self.criteria if c.promises >= ALL_PROMISES]
-                found["fewer"] = fewer_inputs(told.table, ticked)
-        return found
+        return self._measurement.references()
 
     def unmeasured(self) -> Unmeasured | None:
         """Return the share of the model's parameters that belong to no measured layer; ``None`` without a model."""
@@ -297,11 +289,12 @@ class CoverageData:
         theirs = other._measurement.seen
         return bool(theirs.runs) and len(self._measurement.seen.common_runs(theirs)) == len(theirs.runs)
 
-    def save(self, path: AnyPath, *, end_run: bool = True, inputs: bool = True) -> None:
+    def save(self, path: Place, *, end_run: bool = True, inputs: bool = True) -> None:
         """Write the states, and what calibration learnt short of traces, to one file.
 
         Args:
-            path: where to; the file is complete there or as it was before.
+            path: where to: a path, a URL (``s3://…``, by fsspec) or an open binary file. A file is complete there or
+                as it was before.
             end_run: whether inputs to come are another run than those up to now, so that this file and a later one
                 are known to have these in common.
             inputs: whether to keep what shows or names an input, where ``assess`` kept that: the table, pictures, the
@@ -315,17 +308,21 @@ class CoverageData:
         """Return what :meth:`save` would write, to be sent elsewhere."""
         return saving.to_bytes(self._measurement)
 
-    def load_state(self, path: AnyPath, *, same_run: bool = False) -> None:
+    def load_state(self, path: Place, *, same_run: bool = False) -> None:
         """Replace the state of this coverage by that of a file of the same model, criteria and calibration.
 
         Args:
-            path: what :meth:`save` wrote.
+            path: what :meth:`save` wrote: a path, a URL or an open binary file.
             same_run: whether inputs to come belong to the file's last run, which was interrupted.
         """
         saving.load_state(self._measurement, path, same_run=same_run)
 
-    def save_calibration(self, path: AnyPath) -> None:
-        """Write what calibration learnt, traces included, to one file that ``calibrate`` reads."""
+    def save_calibration(self, path: Place) -> None:
+        """Write what calibration learnt, traces included, to one file that ``calibrate`` reads.
+
+        Args:
+            path: as for :meth:`save`.
+        """
         calibrating.save_calibration(self._measurement, path)
 
     def calibration_ids(self) -> dict[str, str | None]:

@@ -22,7 +22,9 @@ from neuralcov.coverage.provenance import Origin, Provenance
 from neuralcov.coverage.sections import Assessed, TrainingMap
 from neuralcov.coverage.seen import SeenInputs
 from neuralcov.coverage.suite_counts import SuiteCounts
+from neuralcov.results.references import ReferenceCurve
 from neuralcov.results.sanity import SuiteFacts
+from neuralcov.results.sections import Reference
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
 from neuralcov.tap import Tap
@@ -48,6 +50,8 @@ class Learnt:
         """What was counted of the training data, where that is known."""
         self.map: TrainingMap | None = None
         """The main directions of training data, where calibration had some."""
+        self.references: Mapping[str, ReferenceCurve] = {}
+        """By criterion, what held-out training inputs show, where some were held out."""
         self._old_identity = old_identity
         self._ids: dict[str, str | None] | None = None
 
@@ -189,6 +193,17 @@ class Measurement:
             duplicates=seen.sketch.repeated,
             alike=counts.likeness.repeated,
         )
+
+    def references(self) -> dict[str, Reference]:
+        """Return, by criterion, the value for as many held-out training inputs; nothing as long as no input came."""
+        if self.collection.empty:
+            return {}
+        inputs, known = self.collection.inputs, self.learnt.references
+        return {
+            name: known[name].at(inputs)
+            for name, definition in self.collection.definitions.items()
+            if name in known and known[name].definition == definition
+        }
 
     def findings(self) -> tuple[Finding, ...]:
         """List what was left out of the measurement, and what to bear in mind when reading it."""

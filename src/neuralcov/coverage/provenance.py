@@ -50,6 +50,15 @@ class Weights:
         twin._next = 0
         return twin
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Counts of writes and addresses do not last: of those that come back, new ones are taken.
+        return {"places": self._places, "parameters": [m.parameter for m in self._marks], "unchanged": self.unchanged()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        marks = [_Mark.of(parameter) for parameter in state["parameters"]]
+        self._places, self._next = state["places"], 0
+        self._marks = marks if state["unchanged"] else [mark._replace(version=-1) for mark in marks]
+
     def unchanged(self, *, whole: bool = True) -> bool:
         """Return whether nobody has written to a parameter or put another in its place.
 

@@ -12,20 +12,21 @@ import torch
 
 from neuralcov.core.activations import statistics_device
 from neuralcov.core.errors import CoverageWarning, MismatchError, StateFileError
+from neuralcov.core.files import name_of
 from neuralcov.coverage.belonging import require_same_criteria
 from neuralcov.coverage.collection import AnyCriterion
 from neuralcov.coverage.measurement import Learnt, Measurement
 from neuralcov.coverage.ownership import Shared
 from neuralcov.coverage.provenance import model_id, require_same_preprocessing, short
 from neuralcov.coverage.seen import KeyRule
-from neuralcov.coverage.store import AnyPath, StoredCoverage, load_coverage, save_coverage, write_coverage
+from neuralcov.coverage.store import Place, StoredCoverage, load_coverage, save_coverage, write_coverage
 from neuralcov.results import SliceTable
 
 # Bytes of results in a header.
 _MOST_RESULTS = 1_000_000
 
 
-def save(ours: Measurement, path: AnyPath, *, end_run: bool, inputs: bool) -> None:
+def save(ours: Measurement, path: Place, *, end_run: bool, inputs: bool) -> None:
     """Write a state file; without ``inputs`` nothing in it shows or names one."""
     if end_run:
         ours.seen.end_run()
@@ -43,10 +44,10 @@ def to_bytes(ours: Measurement) -> bytes:
     return file.getvalue()
 
 
-def require_layers(ours: Measurement, path: AnyPath | None = None) -> None:
+def require_layers(ours: Measurement, path: Place | None = None) -> None:
     """Refuse to write a coverage that has not seen its layers yet."""
     if ours.collection.layout is None:
-        where = "" if path is None else f"{path}: "
+        where = "" if path is None else f"{name_of(path)}: "
         raise StateFileError(f"{where}nothing to save, no batch was observed yet")
 
 
@@ -70,6 +71,7 @@ def _content(ours: Measurement, *, inputs: bool = True) -> StoredCoverage:
         assessed=replace(told if inputs else told.without_inputs(), slices=_fitting(told.slices)),
         named=inputs,
         training=ours.learnt.training,
+        references=ours.learnt.references,
     )
 
 
@@ -87,7 +89,7 @@ def _fitting(slices: tuple[SliceTable, ...]) -> tuple[SliceTable, ...]:
 
 
 def read(
-    source: AnyPath | bytes,
+    source: Place | bytes,
     name: str,
     device: torch.device,
     rule: KeyRule,
@@ -104,18 +106,19 @@ def read(
 def start_from(ours: Measurement, content: StoredCoverage, name: str) -> None:
     """Let a new coverage go on from the states of a file."""
     ours.learnt = Learnt.known_by(content.identities)
-    ours.learnt.training = content.training
+    ours.learnt.training, ours.learnt.references = content.training, content.references
     _take_states(ours, content, name)
 
 
-def load_state(ours: Measurement, path: AnyPath, *, same_run: bool) -> None:
+def load_state(ours: Measurement, path: Place, *, same_run: bool) -> None:
     """Replace the states by those of a file of the same model, criteria and calibration."""
+    name = name_of(path)
     layout = ours.collection.layout
     content = load_coverage(path, statistics_device(ours.device) if layout is None else layout.device, ours.seen.rule)
-    require_same_criteria(ours, tuple(c.name for c in content.criteria), content.identities, str(path))
+    require_same_criteria(ours, tuple(c.name for c in content.criteria), content.identities, name)
     if layout is not None:
-        layout.require_same(content.layout, str(path))
-    _take_states(ours, content, str(path))
+        layout.require_same(content.layout, name)
+    _take_states(ours, content, name)
     if same_run:
         ours.seen.reopen_run()
     ours.warned.clear()

@@ -62,6 +62,7 @@ class Ear:
         relevance: whether to follow the logit of the chosen class back to every layer.
         predictions: whether an output that has no classes to read is refused.
         readable: whether to read classes off outputs that have some.
+        counts: from the model to whether the call of it that begins is a pass.
     """
 
     def __init__(
@@ -73,7 +74,9 @@ class Ear:
         relevance: bool,
         predictions: bool,
         readable: bool,
+        counts: Callable[[nn.Module], bool],
     ) -> None:
+        self._counts = counts
         self._tap, self._begins, self._ends = tap, begins, ends
         self._relevance, self._predictions, self._readable = relevance, predictions, readable
         self._turn = turn_of(tap.model)
@@ -103,6 +106,8 @@ class Ear:
             self.heard.outside[layer] = self.heard.outside.get(layer, 0) + 1
 
     def _before(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._counts(model):
+            return
         self._turn.acquire()
         caller = sys._getframe(1)
         if self._under_way is not None:

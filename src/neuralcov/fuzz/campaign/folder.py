@@ -17,7 +17,7 @@ from safetensors.numpy import load
 
 from neuralcov.core.container import SEEDS, opened, write
 from neuralcov.core.errors import CampaignError, ForeignFileError, InputError, StateFileError
-from neuralcov.core.files import atomic_write, lock_file, write_bytes, write_json, write_text
+from neuralcov.core.files import atomic_write, local_path, lock_file, write_bytes, write_json, write_text
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.log import Log, WaveRecord
 from neuralcov.fuzz.settings import FuzzSettings
@@ -54,6 +54,7 @@ class CampaignFolder:
 
     def make(self) -> None:
         """Make the folder, before anything is computed that could not be kept."""
+        local_path(self.path)  # refuses a URL
         with write_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
 
