@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_setup import PreparedFuzzer
-from neuralcov.core.errors import InputError
+from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.fuzz.campaign.folder import write_errors
 from neuralcov.fuzz.campaign.reader import StoredCampaign
 from neuralcov.fuzz.campaign.result import Campaign, Stats
@@ -32,7 +33,7 @@ _GROUPS_SHOWN = 12
 
 def show_campaign(campaign: StoredCampaign) -> None:
     """Show how a campaign stands, from its folder alone."""
-    notes, counts = campaign.config["notes"], campaign.state.counts
+    notes, counts = campaign.config.get("notes", {}), campaign.state.counts
     names = notes.get("order", {})
     output().print(
         f"{names.get('model', 'a model')} on {names.get('data', 'inputs')}, {len(campaign.state.labels)} seeds: "
@@ -44,11 +45,27 @@ def show_campaign(campaign: StoredCampaign) -> None:
     )
     lines = campaign.folder.stats()
     if lines:
-        _show_coverage(Stats(**lines[-1]))
+        _show_coverage(_stats_of(lines[-1], campaign.folder.path / "stats.jsonl"))
     _show_groups(campaign.faults, notes.get("classes"))
     cause = main_cause(campaign.faults, campaign.mutations)
     if cause is not None:
         output().print(cause, soft_wrap=True, highlight=False)
+
+
+def _stats_of(line: Mapping[str, Any], path: Path) -> Stats:
+    """Read a line of figures, or refuse one that no campaign writes."""
+    try:
+        found = Stats(**line)
+        fine = found.values.keys() == found.growth.keys() and all(
+            isinstance(number, (int, float)) and abs(number) <= sys.float_info.max
+            for number in (*found.values.values(), *found.growth.values())
+        )
+        if not fine:
+            raise TypeError("figures that are no numbers")
+        _ = found.still_new, found.still_faults  # read off the figures
+    except (TypeError, AttributeError, ValueError, KeyError, OverflowError) as error:
+        raise CampaignError(f"{path}: the last line is damaged ({error}); remove that line") from error
+    return found
 
 
 def conclude(prepared: PreparedFuzzer, campaign: Campaign, shrink: bool, fail_on_faults: bool) -> None:

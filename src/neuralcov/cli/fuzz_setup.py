@@ -89,7 +89,7 @@ def _whole(path: str) -> str:
 
 def names_of(folder: Path) -> CampaignNames:
     """Return what the campaign in a folder was started with."""
-    notes = CampaignFolder(folder).config()["notes"]
+    notes = CampaignFolder(folder).config().get("notes", {})
     if "order" not in notes:
         raise CampaignError(
             f"{folder}: this campaign was started from Python: build the same Fuzzer there and call its resume(), "
@@ -102,7 +102,21 @@ def names_of(folder: Path) -> CampaignNames:
         for name, value in notes["order"].items()
         if name in names
     }
-    return CampaignNames(**known)
+    try:
+        found = CampaignNames(**known)
+    except TypeError as error:
+        raise CampaignError(f"{folder}/config.json: damaged ({error}); take it from a copy") from error
+    wrong = next(
+        (
+            name
+            for name in ("model", "data", "weights", "calibrate", "styles", "against", "device", "layers")
+            if not isinstance(getattr(found, name), (str, type(None)))
+        ),
+        None,
+    )
+    if wrong is not None or not all(isinstance(text, str) for text in (*found.criteria, *found.mutations)):
+        raise CampaignError(f"{folder}/config.json: damaged ({wrong or 'criteria'} is no text); take it from a copy")
+    return found
 
 
 def build(

@@ -12,6 +12,7 @@ from neuralcov.cli.console import print_result
 from neuralcov.cli.measuring import Names, measure_named, parse_share, split_columns
 from neuralcov.cli.portable import plain_without_folders
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import require_writable
 from neuralcov.results.input_table import writer_for
 
 
@@ -80,6 +81,8 @@ def measure(
         raise InputError("--save-calibration needs something to save: give --calibrate as well")
     if per_input is not None:
         writer_for(per_input)
+    for path in (save, save_calibration, json, per_input, evidence):
+        require_writable(path)
     allowed = parse_share(tolerance, "--tolerance")
     names = Names(
         model=model,

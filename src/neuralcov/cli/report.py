@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Annotated
 
 import typer
@@ -23,7 +23,7 @@ from neuralcov.results.gate import judge_gate
 def report(
     file: Annotated[str, typer.Argument(help="A state file (.ncov).")],
     to: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             "--output",
             "-o",

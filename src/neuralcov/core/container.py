@@ -28,6 +28,7 @@ from torch import Tensor
 from neuralcov.core.digests import stored_parts
 from neuralcov.core.errors import ForeignFileError, StateFileError
 from neuralcov.core.files import Place, atomic_write, name_of, opened_to_read
+from neuralcov.core.spill import reserved
 
 SCHEMA = 2
 STATE, CALIBRATION, SEEDS = "state", "calibration", "seeds"
@@ -171,15 +172,18 @@ class Container:
         return StateFileError(f"{self.name}: {sentence}")
 
     def read(self, name: str, *, mapped: bool = False) -> Tensor:
-        """Read a tensor into memory and check its bytes; one that is ``mapped`` stays on disk, checked as well."""
+        """Read a tensor into memory and check its bytes; one that is ``mapped`` is copied to a temporary file instead.
+
+        A map of this file itself would change with it, and end the process if the file were cut short.
+        """
         entry = self.tensors[name]
         count = entry.end - entry.start
-        raw = np.empty(min(count, _CHUNK) if mapped else count, dtype=np.uint8)
+        raw = reserved((count,), np.uint8, "loaded") if mapped and count else np.empty(count, dtype=np.uint8)
         digest = hashlib.sha256()
         self._file.seek(self._data + entry.start)
         for start in range(0, count, _CHUNK):
             wanted = min(_CHUNK, count - start)
-            part = raw[:wanted] if mapped else raw[start : start + wanted]
+            part = raw[start : start + wanted]
             view = part.data
             while len(view):
                 got = self._file.readinto(view)  # type: ignore[attr-defined]
@@ -191,8 +195,6 @@ class Container:
             raise self.error(f"the tensor {name} is damaged (its SHA-256 does not fit): take the file from a copy")
         if not count:
             return torch.empty(entry.shape, dtype=entry.dtype)
-        if mapped:
-            raw = np.memmap(self._file, np.uint8, "c", self._data + entry.start, (count,))
         if entry.dtype == torch.bool:
             bits = np.unpackbits(raw, count=math.prod(entry.shape))
             return torch.from_numpy(bits.view(np.bool_)).reshape(entry.shape)
@@ -232,7 +234,7 @@ class Container:
         try:
             listed = self._old_list(entries) if self.schema == 1 else self.header["tensors"]
             found = {name: _entry(listed[name], entries[name]) for name in listed}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise self.error(damaged) from error
         end = 0
         for tensor in sorted(found.values(), key=lambda tensor: (tensor.start, tensor.end)):

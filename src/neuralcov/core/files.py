@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,8 @@ AnyPath = str | os.PathLike[str]
 Place = AnyPath | BinaryIO
 
 _CHUNK = 1 << 22
+# Files that a kill left are swept once they are so old: a younger one may not have its lock yet.
+_YOUNG = 5.0
 
 
 def is_place(value: Any) -> bool:
@@ -168,8 +171,14 @@ def _atomic_write(path: Path, *, durable: bool) -> Iterator[BinaryIO]:
     target.parent.mkdir(parents=True, exist_ok=True)
     own = f".{os.getpid()}-{secrets.token_hex(4)}" if durable else ""
     unfinished = target.with_name(f"{target.name}{own}.unfinished")
+    if durable:
+        _sweep(target)
+    else:
+        with suppress(OSError):
+            unfinished.unlink()  # of a kill; a link that somebody planted is not followed
     try:
-        with unfinished.open("xb+" if durable else "wb+") as file:
+        with unfinished.open("xb+") as file:
+            _hold(file.fileno())
             yield file
             file.flush()
             if durable:
@@ -183,6 +192,62 @@ def _atomic_write(path: Path, *, durable: bool) -> Iterator[BinaryIO]:
         raise
     if durable:
         _sync_folder(target.parent)
+
+
+def _hold(handle: int) -> bool:
+    """Lock an open file for as long as it is open; say whether nobody else holds it. A kill frees it."""
+    try:
+        import fcntl
+    except ImportError:  # Windows removes no file that is open
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _sweep(target: Path) -> None:
+    """Remove what killed processes left beside a file: what nobody holds, and is older than a moment."""
+    ours = f"{target.name}."
+    with suppress(OSError):
+        with os.scandir(target.parent) as entries:
+            names = [entry.name for entry in entries if entry.name.startswith(ours)]
+        for name in names:
+            if name.endswith(".unfinished") and name != f"{ours}unfinished":
+                _sweep_one(target.with_name(name))
+
+
+def _sweep_one(path: Path) -> None:
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+        try:
+            if time.time() - os.fstat(handle).st_mtime > _YOUNG and _hold(handle):
+                path.unlink()
+        finally:
+            os.close(handle)
+
+
+def require_writable(path: AnyPath | None) -> None:
+    """Make the folder of a file that is to be written later, or say now why it cannot be; ``None`` is no file.
+
+    What a URL names is tried when it is written.
+    """
+    if path is None or _is_remote(path):
+        return
+    place = local_path(path)
+    try:
+        if place.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "it is a folder")
+        if not place.exists() or place.is_file():
+            parent = Path(os.path.realpath(place)).parent
+            parent.mkdir(parents=True, exist_ok=True)
+            trial = parent / f".{secrets.token_hex(8)}.unfinished"
+            trial.touch(exist_ok=False)
+            trial.unlink()
+    except OSError as error:
+        reason = error.strerror or error
+        raise InputError(f"{place}: cannot be written: {reason}; name a file in a folder that can") from error
 
 
 def _sync_folder(folder: Path) -> None:

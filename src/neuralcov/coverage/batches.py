@@ -8,15 +8,15 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.coverage.arrays import as_activations, in_layout_order
 from neuralcov.coverage.cuda_graph import GraphedUpdates
+from neuralcov.coverage.halving import Halving
+from neuralcov.coverage.loaders import is_loader, tracked
 from neuralcov.coverage.measurement import Measurement
-from neuralcov.coverage.progress import tracked
 from neuralcov.coverage.suite_counts import with_decisions
 from neuralcov.tap import Batch, Tap, unpack_batch
 from neuralcov.tap.inputs import (
@@ -74,6 +74,7 @@ class BatchReader:
         tap = measurement.tap
         self._graphs = GraphedUpdates(tap, measurement.collection) if cuda_graph and tap is not None else None
         self._depth = 0
+        self._halving = Halving()
 
     def fork(self, measurement: Measurement) -> BatchReader:
         """Return one that reads for another measurement in the same way."""
@@ -235,6 +236,9 @@ class BatchReader:
         if self._graphs is not None and activations is None and predictions is None and lengths is None:
             with self.first():
                 self._observe_inputs(self._batch(inputs, labels))
+        elif inputs is not None and activations is None and predictions is None:
+            with self.first():
+                self._observe_run(self._batch(inputs, labels), lengths)
         else:
             self.feed(self._collection.observe, inputs, labels, activations, predictions, lengths)
 
@@ -244,18 +248,27 @@ class BatchReader:
             self.watch()
             if self._graphs.update(batch):
                 return
-        found, _ = self._run(self.tap(), batch)
+        self._observe_run(batch)
+
+    def _observe_run(self, batch: Batch, lengths: Any = None) -> None:
+        """Run the model and observe what it gives, in parts where memory does not suffice for the whole."""
+        tap = self.tap(": pass activations=")
+        whole = batch if lengths is None else replace(batch, lengths=lengths)
+        parts = list(self._halving.run(tap, whole, lambda part: self._run(tap, part)[0]))
         self.watch()
-        self._collection.observe(found)
+        for found in parts:
+            self._collection.observe(found)
 
     def _observe_watched(self, batch: Batch, watcher: Watcher) -> None:
         """Observe a batch that somebody else looks at first."""
-        found, _ = self._run(self.tap(), batch, readable=watcher.wants_classes)
-        self.watch()
-        self._collection.check(found)
-        with self._collection.turn:
-            watcher.watch(found, batch.inputs)
-            self._collection.observe(found)
+        tap = self.tap()
+        readable = watcher.wants_classes
+        for found in list(self._halving.run(tap, batch, lambda part: self._run(tap, part, readable=readable)[0])):
+            self.watch()
+            self._collection.check(found)
+            with self._collection.turn:
+                watcher.watch(found, batch.inputs)
+                self._collection.observe(found)
 
     @property
     def records(self) -> bool:
@@ -309,8 +322,9 @@ class BatchReader:
             for item in tracked(activations, title, progress):
                 yield self._read(None, None, item, None, None)
         else:
+            tap = self.tap()
             for batch in self.inputs(data, lengths, title, progress):
-                yield self._run(self.tap(), batch, readable=readable)[0]
+                yield from self._halving.run(tap, batch, lambda part: self._run(tap, part, readable=readable)[0])
 
     def inputs(
         self, data: Any, lengths: Lengths | None, title: str, progress: bool | None, columns: Sequence[str] = ()
@@ -334,11 +348,3 @@ class BatchReader:
                 warned.add("unused")
                 warnings.warn(unused, CoverageWarning, stacklevel=2)
             yield batch if lengths is None else with_lengths(batch, item, lengths, form)
-
-
-def is_loader(inputs: Any) -> bool:
-    """Return whether something is no batch but yields batches: a loader, an iterator, or a list of pairs or batches."""
-    if isinstance(inputs, (Tensor, Mapping, tuple, str, Batch, np.ndarray)) or not isinstance(inputs, Iterable):
-        return False
-    # A list of tensors, or of mappings, is the inputs of a model that takes lists.
-    return not isinstance(inputs, list) or (bool(inputs) and isinstance(inputs[0], (tuple, Batch)))

@@ -16,7 +16,7 @@ from neuralcov.core.guards import ordinary_tensors
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.belonging import other_calibration
 from neuralcov.coverage.measurement import Learnt, Measurement, OldIdentity
-from neuralcov.coverage.provenance import Weights
+from neuralcov.coverage.provenance import Weights, is_moving
 from neuralcov.coverage.references import HeldOut, checked_share, held_out_by
 from neuralcov.coverage.sections import TrainingSample
 from neuralcov.coverage.store import Place, StoredCalibration, load_calibration, save_calibration_file
@@ -53,7 +53,7 @@ def calibrate(
         if held_out is not None:
             raise InputError("held_out= goes with training data; a saved calibration has what was held out then")
         stored = _read_calibration(ours, data)
-        ours.provenance.take_calibration(name_of(data), stored.provenance.get("model"))
+        _take_origin(ours, data, stored)
         _fit(ours, stored.calibration, stored.old_identity)
         ours.learnt.training, ours.learnt.references = stored.training, stored.references
         ours.learnt.map = stored.map
@@ -105,8 +105,11 @@ class Lesson:
     @ordinary_tensors
     def add(self, batch: Activations) -> None:
         """Learn from a batch of training data."""
-        calibration = self._calibration or Calibration.empty(batch.layout, self._measurement.collection.criteria)
-        self._calibration = calibration.observe(batch)
+        if self._calibration is None:
+            collection = self._measurement.collection
+            collection.require_memory(collection.layout or batch.layout)
+            self._calibration = Calibration.empty(batch.layout, collection.criteria)
+        self._calibration = self._calibration.observe(batch)
         self._not_finite = self._not_finite + batch.input_counts[NOT_FINITE]
         self._counts.note((), batch)
         self._note_size(batch)
@@ -209,6 +212,12 @@ def _read_calibration(ours: Measurement, path: Place) -> StoredCalibration:
     return stored
 
 
+def _take_origin(ours: Measurement, path: Place, stored: StoredCalibration) -> None:
+    """Note where a saved calibration comes from, or refuse it if that is another model."""
+    told = stored.provenance
+    ours.provenance.take_calibration(name_of(path), told.get("model"), moving=is_moving(told))
+
+
 @ordinary_tensors
 def supply_calibration(ours: Measurement, path: Place, device: torch.device) -> None:
     """Give loaded criteria the calibration their states were made with, and no other.
@@ -225,7 +234,7 @@ def supply_calibration(ours: Measurement, path: Place, device: torch.device) -> 
             theirs, then = calibration.identity(criterion.learns), stored.old_identity or calibration.old_identity
             if known[criterion.name] != theirs and known[criterion.name] != then(criterion.learns):
                 raise other_calibration(criterion.name, known[criterion.name], theirs, name_of(path))
-    ours.provenance.take_calibration(name_of(path), stored.provenance.get("model"))
+    _take_origin(ours, path, stored)
     # Of an earlier definition, states go with what was learnt then.
     collection.criteria = tuple(
         criterion.calibrate(calibration)
@@ -247,6 +256,6 @@ def save_calibration(ours: Measurement, path: Place) -> None:
             "calibrated on"
         )
     provenance = ours.describe()
-    provenance["model"] = provenance.pop("calibration")["model"]
+    provenance |= provenance.pop("calibration")
     learnt = ours.learnt
     save_calibration_file(path, ours.learnt.calibration, provenance, learnt.training, learnt.references, learnt.map)

@@ -29,6 +29,7 @@ from neuralcov.coverage.store import Place
 from neuralcov.tap import Batch, LayerChoice, Tap
 from neuralcov.tap.foreign import as_module
 from neuralcov.tap.inputs import Lengths, Unpack
+from neuralcov.tap.known_rows import pool_of
 from neuralcov.tap.rows import Rows
 
 
@@ -51,6 +52,8 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         rows: from a layer's name and its output to the input that each row of axis 0 belongs to, -1 for none, for
             layers whose rows do not follow the batch (experts); ``None`` leaves a layer to what :meth:`probe` finds.
         steps: time steps of recurrent layers; by default those of the first batch.
+        pool: what a neuron is over the unmasked tokens of an input: their ``"mean"``, the ``"last"`` of them, or their
+            ``"max"``. Convolutions are averaged whatever it says.
         cuda_graph: record updates as CUDA graphs, one per shape of input, and replay them: much faster at small
             batches. For a model on one GPU whose forward pass does the same for every input of a shape; what it
             decides in Python is decided once. Without effect on a CPU.
@@ -84,6 +87,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         metadata: Sequence[str] = (),
         rows: Rows | None = None,
         steps: int | None = None,
+        pool: str = "mean",
         cuda_graph: bool = False,
         preprocessing: Any = None,
         keys: str = "plain",
@@ -91,7 +95,15 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     ) -> None:
         collection = CriterionCollection(criteria, SeenInputs(KeyRule.of(keys, salt)))
         tap = Tap(
-            model, layers, predict=predict, batch_axis=batch_axis, device=device, mode=mode, steps=steps, rows=rows
+            model,
+            layers,
+            predict=predict,
+            batch_axis=batch_axis,
+            device=device,
+            mode=mode,
+            steps=steps,
+            rows=rows,
+            pool=pool,
         )
         super().__init__(Measurement(collection, tap, preprocessing))
         self._reader = BatchReader(self._measurement, unpack, metadata=metadata, cuda_graph=cuda_graph)
@@ -133,6 +145,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     def fork(self) -> Self:
         twin = super().fork()
         twin._reader = self._reader.fork(twin._measurement)
+        twin._listening = None
         return twin
 
     def tap(self) -> AbstractContextManager[None]:
@@ -321,6 +334,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             coverage = cls._without_model(content.criteria, preprocessing, rule)
         else:
             options.update(device=device, preprocessing=preprocessing, keys=keys, salt=salt)
+            options.setdefault("pool", pool_of(content.rows))
             coverage = cls(model, content.criteria, layers=content.chosen, **options)
         saving.start_from(coverage._measurement, content, name)
         if calibration is not None:

@@ -117,8 +117,9 @@ class _Listening:
                 raise InputError(_nothing_heard(heard))
             if self._lesson is not None:
                 self._lesson.finish()
+            else:
+                ours.heard.add(heard)
         ours.seen.end_run()
-        ours.heard.add(heard)
 
     def label(self, labels: Any) -> None:
         """Give the pass that waits its labels."""

@@ -119,6 +119,7 @@ class Measurement:
         self.collection.definitions = self.collection.own_definitions()
         self.collection.seen = self.seen.emptied()
         self.provenance.states = Origin()
+        self.heard = Heard()
 
     @property
     def last_assessed(self) -> Assessed:
@@ -192,6 +193,7 @@ class Measurement:
             training=None if training is None else _facts(training, 0, doubtful=doubtful),
             duplicates=seen.sketch.repeated,
             alike=counts.likeness.repeated,
+            moving=self.provenance.moving,
         )
 
     def references(self) -> dict[str, Reference]:
@@ -222,7 +224,7 @@ class Measurement:
         if unmeasured is not None and unmeasured.noteworthy:
             found.append(Finding(_LAYERS, str(unmeasured)))
         of_tap = () if self.tap is None else self.tap.findings()
-        return (*found, *of_tap, *self.collection.findings())
+        return (*found, *of_tap, *self.heard.findings(), *self.collection.findings())
 
     def warn(self, *, of_outputs: bool = False) -> None:
         """Warn of every finding once; of what outputs look like only once a whole data set was seen."""

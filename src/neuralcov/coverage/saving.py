@@ -21,6 +21,7 @@ from neuralcov.coverage.provenance import model_id, require_same_preprocessing, 
 from neuralcov.coverage.seen import KeyRule
 from neuralcov.coverage.store import Place, StoredCoverage, load_coverage, save_coverage, write_coverage
 from neuralcov.results import SliceTable
+from neuralcov.tap.known_rows import require_same_pool
 
 # Bytes of results in a header.
 _MOST_RESULTS = 1_000_000
@@ -135,6 +136,7 @@ def _take_states(ours: Measurement, content: StoredCoverage, name: str) -> None:
                 f"{name} was measured on weights {short(told['id'])}, this model has {short(identity)}: load those "
                 "weights, or load it without a model"
             )
+        require_same_pool(ours.tap.known_rows.pool, content.rows, name)
         ours.tap.expect(content.layout)
         if content.rows is not None:
             ours.tap.known_rows.expect(content.rows)

@@ -22,13 +22,15 @@ from neuralcov.core.files import AnyPath, Place
 from neuralcov.core.find_criterion import criterion_class, criterion_stored_as
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
+from neuralcov.core.memory import out_of_memory
 from neuralcov.core.old_identity import old_identity
 from neuralcov.core.old_names import from_schema_1, with_declared_names
 from neuralcov.core.records import Record, flatten, stored_name, unflatten
-from neuralcov.core.registry import stored_class
+from neuralcov.core.registry import load_own, stored_class
 from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
 from neuralcov.coverage.file_tensors import FileTensors
+from neuralcov.coverage.provenance import checked_provenance
 from neuralcov.coverage.sections import Assessed, TrainingMap, assessed_to_json, read_assessed
 from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.stored_inputs import inputs_to_json, read_inputs
@@ -150,6 +152,7 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
 @ordinary_tensors
 def load_coverage(source: Place | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
     """Read a state file, or the bytes of one."""
+    load_own()
     with opened(source, STATE) as file, _damage_told(file):
         header = file.header if file.schema > 1 else from_schema_1(file.header, Record.known)
         layout = Layout({str(name): width for name, width in header["layout"]}, device)
@@ -168,7 +171,7 @@ def load_coverage(source: Place | bytes, device: torch.device, rule: KeyRule | N
             identities={name: entry.calibration for name, entry in zip(names, entries, strict=True)},
             definitions={name: entry.definition for name, entry in zip(names, entries, strict=True)},
             seen=None if header["inputs"] is None else read_inputs(header["inputs"], file, rule),
-            provenance=dict(header["provenance"]),
+            provenance=checked_provenance(header["provenance"]),
             id=file.id,
             rows=header.get("rows"),
             training=_training(header),
@@ -213,6 +216,7 @@ def _references(header: Mapping[str, Any]) -> dict[str, ReferenceCurve]:
 @ordinary_tensors
 def load_calibration(path: Place, device: torch.device) -> StoredCalibration:
     """Read a calibration file. Traces beyond the memory that they may take stay on disk."""
+    load_own()
     with opened(path, CALIBRATION) as file, _damage_told(file):
         raw = file.header["calibration" if file.schema > 1 else "reference"]
         stored = raw if file.schema > 1 else with_declared_names(raw, Record.known)
@@ -226,15 +230,10 @@ def load_calibration(path: Place, device: torch.device) -> StoredCalibration:
         for path_in_file, tensor in file.tensors.items():
             if tensor.sha256 is not None:
                 moved.digests[path_in_file.removeprefix("calibration.")] = tensor.sha256
-        drawn = file.header.get("map")
-        return StoredCalibration(
-            moved,
-            file.header.get("provenance", {}),
-            old,
-            _training(file.header),
-            _references(file.header),
-            None if drawn is None else TrainingMap.from_json(drawn, file, moved.layout()),
-        )
+        told = file.header.get("map")
+        drawn = None if told is None else TrainingMap.from_json(told, file, moved.layout())
+        provenance = checked_provenance(file.header.get("provenance", {}))
+        return StoredCalibration(moved, provenance, old, _training(file.header), _references(file.header), drawn)
 
 
 def _identity_of_schema_1(raw: Any, tensors: Mapping[str, Tensor], learns: Iterable[AnyStatistic]) -> str:
@@ -340,5 +339,10 @@ def _damage_told(file: Container) -> Iterator[None]:
         if str(error).startswith(f"{file.name}: "):
             raise
         raise file.error(str(error)) from error
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise file.error(f"the header is damaged ({error!r})") from error
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise
+        first = next(iter(str(error).splitlines()), "")
+        raise file.error(f"the header does not fit the tensors ({first})") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
@@ -15,7 +16,7 @@ from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.counts import VALID, count_admitted, no_counts, not_finite
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, resource, widths_of
 from neuralcov.core.layout import Layout, group_by_width, in_execution_order
-from neuralcov.core.memory import blocks
+from neuralcov.core.memory import blocks, require_room
 from neuralcov.core.shapes import Bool, Float, Int, Shaped
 from neuralcov.criteria.cell_hits import (
     LEFT_OUT,
@@ -76,6 +77,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     errors: bool = resource(False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.flag(self, "errors")
 
     @property
@@ -127,6 +129,9 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         else:
             each = () if self.cells == 1 else (1 + self.cells,)
             shapes = [(len(group), group.width, *each) for group in layout.groups]
+        cells = sum(math.prod(shape) for shape in shapes)
+        size = cells * (1 + (FOLDS.itemsize if folded else 0))
+        require_room(size, layout.device, f"the state of {self.name}", "choose fewer cells, or fewer layers=")
         covered = [torch.zeros(shape, dtype=torch.bool, device=layout.device) for shape in shapes]
         if not self._flat and self.cells > 1:
             for ticks in covered:

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from neuralcov.core.abundance import Estimate, chance_of_new, kinds_of_more, kinds_to_come, rarefied, shown_times
 from neuralcov.core.activations import Activations
+from neuralcov.core.cost import Cost, Workload, tensor_bytes
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_admitted, no_counts
 from neuralcov.core.criterion import ALL_PROMISES, SUBMODULAR, Criterion, State, widths_of
 from neuralcov.core.layout import Layout
@@ -210,6 +211,14 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         seen = KindSet.empty(columns, layout.device, marked=self.marked, folded=self.folded)
         by_fold = torch.zeros(columns, FOLD_COUNT, dtype=torch.int64, device=layout.device) if self.folded else None
         return DistinctState(no_counts(layout), widths_of(layout), seen, columns, by_fold)
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        empty = self.init(layout)
+        kinds = tensor_bytes(empty.seen.each(lambda part: part.new_empty(1, *part.shape[1:])))
+        # What calibration gathers for these goes to disk where there is much of it.
+        most = tensor_bytes(empty) + kinds * empty.columns * workload.inputs
+        return Cost(most, grows=True, to_disk=True)
 
     @override
     def observe(self, state: DistinctState, batch: Activations, *, donate: bool = False) -> DistinctState:

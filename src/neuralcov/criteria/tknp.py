@@ -48,6 +48,7 @@ class TKNP(DistinctCriterion):
     prepared = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.whole_number(self, "k", at_least=1)
 
     @override

@@ -19,6 +19,9 @@ _TICK = 1.0
 _READING = 0.02
 
 
+_LARGEST_WAVE = 1_000_000
+
+
 @dataclass(frozen=True)
 class Schedule:
     """Say how often each seed is chosen.
@@ -163,6 +166,8 @@ class FuzzSettings:
             if not entry.metadata["rule"].holds(value):
                 raise InputError(f"{entry.name}={value!r}: expected {entry.metadata['rule'].words}")
             object.__setattr__(self, entry.name, value)
+        if self.wave > _LARGEST_WAVE:
+            raise InputError(f"wave={self.wave}: expected at most {_LARGEST_WAVE:,}, which are under way at once")
         object.__setattr__(self, "schedule", Schedule.of(self.schedule))
 
     @property

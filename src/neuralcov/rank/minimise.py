@@ -34,7 +34,7 @@ from neuralcov.core.errors import CalibrationError, HyperParameterError, InputEr
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.memory import parse_bytes, show_bytes
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.coverage.progress import tracked
+from neuralcov.coverage.loaders import tracked
 from neuralcov.rank.columns import Names, require_inputs
 from neuralcov.rank.queue import Queue
 from neuralcov.tap.inputs import Lengths

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -37,7 +38,7 @@ def show_value(value: float | None) -> str:
     >>> show_value(0.999999), show_value(1.0)
     ('0.9999', '1.0000')
     """
-    if value is None:
+    if value is None or math.isnan(value):
         return "–"
     if value == 0:
         return "0"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 # An alarm needs so many inputs.
@@ -49,6 +49,7 @@ class SuiteFacts:
         training: the same of training data, ``None`` where that is not known.
         duplicates: share of inputs whose content is that of another, ``None`` where that is not known.
         alike: share of inputs that behave, in every layer, as another does, duplicates included; ``None`` likewise.
+        moving: whether the weights changed while training data were learnt from.
     """
 
     inputs: int
@@ -59,6 +60,7 @@ class SuiteFacts:
     training: SuiteFacts | None = None
     duplicates: float | None = None
     alike: float | None = None
+    moving: bool = False
 
     @property
     def accuracy(self) -> float | None:
@@ -114,6 +116,12 @@ class Sanity:
         return asdict(self)
 
 
+_MOVING = Alarm(
+    "moving calibration",
+    "calibration learnt from passes on weights that changed meanwhile: calibrate again with the weights as they are",
+)
+
+
 def judge_sanity(facts: SuiteFacts, details: Mapping[str, Mapping[str, float]]) -> Sanity:
     """Return the figures that come first, and alarms.
 
@@ -146,11 +154,12 @@ def judge_sanity(facts: SuiteFacts, details: Mapping[str, Mapping[str, float]]) 
         duplicates=None if facts.duplicates is None else round(facts.duplicates * facts.inputs),
         near_duplicates=None if alike is None else round(alike * facts.inputs),
     )
-    if facts.inputs < LEAST_INPUTS:
-        return found
-    relative = off_map.get("relative")
-    said = (_unlike(found), _accuracy(found, facts), _classes(found, known), _duplicates(found, relative))
-    return Sanity(**{**found.__dict__, "alarms": tuple(alarm for alarm in said if alarm is not None)})
+    said = [_MOVING] if facts.moving else []
+    if facts.inputs >= LEAST_INPUTS:
+        relative = off_map.get("relative")
+        judged = (_unlike(found), _accuracy(found, facts), _classes(found, known), _duplicates(found, relative))
+        said += [alarm for alarm in judged if alarm is not None]
+    return replace(found, alarms=tuple(said))
 
 
 def _unlike(found: Sanity) -> Alarm | None:

@@ -16,6 +16,15 @@ from neuralcov.core.input_names import Column, pick, pick_columns
 from neuralcov.core.shapes import Int, Shaped
 from neuralcov.tap import Batch
 
+# Classes have names, which are kept; no data set comes near so many.
+_MOST_CLASSES = 10_000_000
+
+
+def require_classes(name: str, highest: int) -> None:
+    """Refuse data in which one label is so high that it can be no class."""
+    if highest >= _MOST_CLASSES:
+        raise InputError(f"{name}: has label {highest}: expected classes from 0, fewer than {_MOST_CLASSES:,}")
+
 
 @dataclass(frozen=True, eq=False)
 class Samples:

@@ -19,11 +19,11 @@ from typing_extensions import override
 from neuralcov.core import arguments as checks
 from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
+from neuralcov.core.cost import Cost, Workload
 from neuralcov.core.counts import VALID
-from neuralcov.core.criterion import resource
 from neuralcov.core.errors import CalibrationError, InputError
 from neuralcov.core.layout import Layout
-from neuralcov.core.memory import parse_bytes, show_bytes
+from neuralcov.core.memory import show_bytes
 from neuralcov.core.shapes import Float, Int
 from neuralcov.criteria.distinct import ABSENT, DistinctCriterion, DistinctState
 from neuralcov.criteria.lcc.boxes import boxes_and_kinds, offsets, present, project, starts
@@ -81,14 +81,13 @@ class LCC(DistinctCriterion):
     directions: int = field(default=8, kw_only=True)
     over: str = field(default="median", kw_only=True)
     seed: int = field(default=0, kw_only=True)
-    memory: str | int = resource("16GiB")
 
     def __post_init__(self) -> None:
         checks.number(self, "resolution", above=0)
         checks.whole_number(self, "directions", at_least=1)
         checks.one_of(self, "over", "median", "mean", "trimmed")
         checks.whole_number(self, "seed", at_least=0)
-        parse_bytes(self.memory)
+        super().__post_init__()
 
     @property
     @override
@@ -109,6 +108,12 @@ class LCC(DistinctCriterion):
     @override
     def exclusion_reason(self) -> str:
         return "every layer they have was constant in training, or had fewer than two valid training inputs"
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        # A kind takes a key, a count and the key of its box; each layer mean and deviation along every direction.
+        table = workload.training_inputs * len(layout) * (16 + 4 + 16)
+        return replace(super().cost(layout, workload), learnt=table + 16 * len(layout) * self.directions)
 
     @override
     def columns(self, layout: Layout) -> int:

@@ -22,6 +22,7 @@ from typing_extensions import override
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.arguments import Glance
+from neuralcov.core.cost import Cost, Workload, tensor_bytes
 from neuralcov.core.counts import NOT_PLACEABLE, VALID, exclude_placeless, no_counts, not_finite
 from neuralcov.core.criterion import MERGE_EXACT, ORDER_FREE, SPLIT_FREE, Criterion, resource, widths_of, with_excluded
 from neuralcov.core.layout import Layout, in_execution_order
@@ -84,6 +85,7 @@ class LVC(Criterion[LVCState]):
         checks.whole_number(self, "groups", at_least=1)
         checks.number(self, "ridge", at_least=1e-12)
         checks.whole_number(self, "refresh", at_least=1)
+        super().__post_init__()
 
     @property
     @override
@@ -123,6 +125,13 @@ class LVC(Criterion[LVCState]):
         rooms = tuple(Room.empty(len(group), group.width, layout.device) for group in layout.groups)
         beyond = torch.zeros((), dtype=torch.int64, device=layout.device)
         return LVCState(no_counts(layout), widths_of(layout), folds, rooms, beyond)
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        # C⁻¹ of every layer stays. Training covariances are factorised group by group, and whitened for all layers.
+        squares = [8 * len(group) * group.width**2 for group in layout.groups]
+        working = 2 * (sum(squares) + max(squares))
+        return Cost(tensor_bytes(self.init(layout)), learnt=sum(squares), working=working)
 
     @override
     def observe(self, state: LVCState, batch: Activations, *, donate: bool = False) -> LVCState:

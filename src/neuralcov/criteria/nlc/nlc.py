@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
+from neuralcov.core.cost import Cost, Workload, require_memory
 from neuralcov.core.counts import NOT_PLACEABLE, VALID, count_admitted, exclude_placeless, no_counts, not_finite
 from neuralcov.core.criterion import (
     MERGE_EXACT,
@@ -19,12 +20,9 @@ from neuralcov.core.criterion import (
     SPLIT_FREE,
     Criterion,
     State,
-    resource,
     widths_of,
 )
-from neuralcov.core.errors import MemoryBudgetError
 from neuralcov.core.layout import Layout, in_execution_order
-from neuralcov.core.memory import parse_bytes, show_bytes
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.nlc.admission import admit_one_by_one
@@ -67,7 +65,7 @@ class NLC(Criterion[NLCState]):
             taken and the value is that of all inputs seen.
         classes: number of classes C; then every class has its own Σ and the layer's value is their mean
             over all C. Needs labels; inputs labelled outside 0 … C−1 are excluded and counted.
-        memory: what the covariances of all classes may take, such as ``"16GiB"``.
+        memory: what the covariances of all classes may take, such as ``"16GiB"``, with what it takes to join a batch.
 
     Example:
         >>> import torch, neuralcov as nc
@@ -79,13 +77,12 @@ class NLC(Criterion[NLCState]):
 
     rule: str = field(default="growing", kw_only=True)
     classes: int | None = field(default=None, kw_only=True)
-    memory: str | int = resource("16GiB")
 
     def __post_init__(self) -> None:
         checks.one_of(self, "rule", "growing", "all")
         if self.classes is not None:
             checks.whole_number(self, "classes", at_least=1)
-        parse_bytes(self.memory)
+        super().__post_init__()
 
     @property
     @override
@@ -106,20 +103,26 @@ class NLC(Criterion[NLCState]):
 
     @override
     def init(self, layout: Layout) -> NLCState:
-        needed = 8 * (self.classes or 1) * sum(width**2 for width in layout.widths.values())
-        if needed > parse_bytes(self.memory):
-            raise MemoryBudgetError(
-                f"{self.name}: covariances of {self.classes or 1} class(es) need {show_bytes(needed)} in float64 but "
-                f"memory={self.memory!r} allows {show_bytes(parse_bytes(self.memory))}; "
-                "raise memory=, choose fewer layers, or leave classes= out"
-            )
+        require_memory([self], layout)
         entries = (_nothing(layout, self.rule),) if self.classes is None else (None,) * self.classes
         return NLCState(no_counts(layout), widths_of(layout), entries)
 
     @override
     def template(self, layout: Layout) -> NLCState:
-        entries = (_nothing(layout, self.rule),) * len(self.init(layout).classes)
+        require_memory([self], layout)
+        return self._filled(layout)
+
+    def _filled(self, layout: Layout) -> NLCState:
+        entries = (_nothing(layout, self.rule),) * (self.classes or 1)
         return NLCState(no_counts(layout), widths_of(layout), entries)
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        # Counted by hand: a damaged file may tell of layers so wide that not even the meta device has them.
+        each = sum(width**2 + width + (2 if self.rule == "growing" else 1) for width in layout.widths.values())
+        # The covariances of one group of layers with a batch, beside those without it.
+        joined = max(8 * len(group) * group.width**2 for group in layout.groups)
+        return Cost(24 + 8 * (self.classes or 1) * each, working=joined)
 
     @override
     def observe(self, state: NLCState, batch: Activations, *, donate: bool = False) -> NLCState:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import struct
 import zlib
@@ -173,6 +172,7 @@ _HEAD = struct.Struct("<4sQI")
 _MARK = b"ncvw"
 # No pack is as long as this.
 _LONGEST = 1 << 40
+_PIECE = 1 << 22
 
 
 class Log:
@@ -240,11 +240,19 @@ class Log:
 
     def _pack_behind(self, start: int, size: int) -> bool:
         """Return whether another pack begins behind one that seems to be the last: then its length is damaged."""
-        with self.path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
-            place = content.find(_MARK, start + 1, size - _HEAD.size + len(_MARK))
-            while place >= 0:
-                # The bytes of a picture may look like a mark, but hardly like a mark before a length.
-                if _HEAD.unpack_from(content, place)[1] < _LONGEST:
-                    return True
-                place = content.find(_MARK, place + 1, size - _HEAD.size + len(_MARK))
+        kept = b""
+        with self.path.open("rb") as file:
+            file.seek(start + 1)
+            while left := size - file.tell():
+                piece = file.read(min(left, _PIECE))
+                if not piece:
+                    return False  # cut short meanwhile
+                content = kept + piece
+                place = content.find(_MARK)
+                while 0 <= place <= len(content) - _HEAD.size:
+                    # The bytes of a picture may look like a mark, but hardly like a mark before a length.
+                    if _HEAD.unpack_from(content, place)[1] < _LONGEST:
+                        return True
+                    place = content.find(_MARK, place + 1)
+                kept = content[-_HEAD.size + 1 :]
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.errors import CampaignError, InputError, NeuralcovError
+from neuralcov.core.errors import CampaignError, CoverageWarning, InputError, NeuralcovError
+from neuralcov.core.memory import out_of_memory
 from neuralcov.core.trees import cat_rows, finite_rows, plain_output, take_rows
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.formats import InputFormat
@@ -133,11 +135,13 @@ def in_halves(
     """Call a function on rows 0 … count − 1 in batches; return its results in order, and failures by row.
 
     A batch in which the function throws or takes too long is halved until single rows are left, which are the
-    failures: one bad row in a batch of b costs about 2 log₂ b calls more, and no other row is lost.
+    failures: one bad row in a batch of b costs about 2 log₂ b calls more, and no other row is lost. A batch for which
+    memory does not suffice is halved too, with a warning; a single row for which it does not is no failure of the
+    model, and ends the campaign.
     """
     done: list[tuple[slice, T]] = []
     failures: dict[int, Failure] = {}
-    waiting = [slice(start, min(start + batch, count)) for start in range(0, count, batch)][::-1]
+    waiting = _cut(slice(0, count), batch)[::-1]
     while waiting:
         rows = waiting.pop()
         try:
@@ -145,18 +149,31 @@ def in_halves(
                 done.append((rows, function(rows)))
         except NeuralcovError:
             raise
-        except torch.OutOfMemoryError as error:
-            raise CampaignError(
-                f"out of memory with {rows.stop - rows.start} inputs at once: set batch= (or --batch) lower, and wave= "
-                "too if that does not help"
-            ) from error
         except Exception as error:
+            short = out_of_memory(error)
+            if short and rows.stop - rows.start == 1:
+                raise CampaignError(
+                    "out of memory with a single input: free some, use another device, or set wave= lower"
+                ) from error
+            if short:
+                warnings.warn(
+                    f"out of memory with {rows.stop - rows.start} inputs at once: went on with half of them; a lower "
+                    "batch= (or --batch) saves the attempts",
+                    CoverageWarning,
+                    stacklevel=2,
+                )
+                batch = (rows.stop - rows.start + 1) // 2
+                waiting = [part for other in waiting for part in _cut(other, batch)[::-1]]
             if rows.stop - rows.start == 1:
                 failures[rows.start] = Failure(isinstance(error, TimeUp), f"{type(error).__name__}: {error}"[:500])
                 continue
             middle = (rows.start + rows.stop) // 2
             waiting += [slice(middle, rows.stop), slice(rows.start, middle)]
     return done, failures
+
+
+def _cut(rows: slice, most: int) -> list[slice]:
+    return [slice(start, min(start + most, rows.stop)) for start in range(rows.start, rows.stop, most)]
 
 
 class TimeUp(Exception):

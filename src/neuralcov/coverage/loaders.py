@@ -1,12 +1,25 @@
-"""A bar that shows how far a pass over data has come."""
+"""Tell loaders from batches, and show a bar while one is consumed."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sized
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sized
+from typing import Any, TypeVar
+
+import numpy as np
+from torch import Tensor
+
+from neuralcov.tap import Batch
 
 T = TypeVar("T")
+
+
+def is_loader(inputs: Any) -> bool:
+    """Return whether something is no batch but yields batches: a loader, an iterator, or a list of pairs or batches."""
+    if isinstance(inputs, (Tensor, Mapping, tuple, str, Batch, np.ndarray)) or not isinstance(inputs, Iterable):
+        return False
+    # A list of tensors, or of mappings, is the inputs of a model that takes lists.
+    return not isinstance(inputs, list) or (bool(inputs) and isinstance(inputs[0], (tuple, Batch)))
 
 
 def tracked(items: Iterable[T], title: str, show: bool | None = None) -> Iterator[T]:
