@@ -74,3 +74,21 @@ def test_wrong_use_is_refused(run, state, asked, said, tmp_path, monkeypatch):
     code, _, err = run("report", state / "all.ncov", *asked)
     assert (code, said in " ".join(err.split())) == (2, True), err
     assert not list(tmp_path.iterdir())
+
+
+def test_measure_keeps_inputs_for_the_report_unless_told_not_to(run, state, tmp_path):
+    common = "measure", "demo:digits", "--weights", state / "net.safetensors", "--data", "demo:digits", "-c", "KMNC(10)"
+    common = *common, "--calibrate", "demo:digits"
+    for name, more in (("full", ()), ("bare", ("--no-inputs",))):
+        assert run(*common, "--save", tmp_path / f"{name}.ncov", *more)[0] == 0
+        assert run("report", tmp_path / f"{name}.ncov", "-o", tmp_path / f"{name}.html")[0] == 0
+    full, bare = ((tmp_path / f"{name}.html").read_text() for name in ("full", "bare"))
+    for part in ("data:image/png", 'id="map"', 'id="inputs"', 'id="fewer"'):
+        assert part in full
+        assert part not in bare
+    # Names are those of the command that measured.
+    assert "<b>demo:digits</b>" in bare
+    assert 'id="growth"' in bare
+    sizes = [(tmp_path / f"{name}.ncov").stat().st_size for name in ("full", "bare")]
+    assert sizes[0] > sizes[1]
+    assert b"\x89PNG" not in (tmp_path / "bare.ncov").read_bytes()

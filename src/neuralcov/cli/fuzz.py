@@ -41,15 +41,17 @@ from neuralcov.cli.fuzz_output import (
     show_campaign,
     shrink_and_save,
 )
+from neuralcov.cli.fuzz_page import campaign_content
 from neuralcov.cli.fuzz_setup import CampaignNames, absolute_name, build
 from neuralcov.cli.fuzz_trust import Given, reopen
 from neuralcov.core.errors import InputError
-from neuralcov.core.files import write_json
+from neuralcov.core.files import write_json, write_text
 from neuralcov.fuzz.campaign.dataset import ARRAYS, export_dataset
 from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
 from neuralcov.fuzz.campaign.reader import PARTS, open_campaign
 from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.fuzz.settings import FuzzSettings
+from neuralcov.report.campaign import render_campaign
 from neuralcov.report.text import show_value
 from neuralcov.sources.data import parse_channels
 from neuralcov.sources.models import weights_of
@@ -257,9 +259,20 @@ def export(
 
 
 @fuzz.command()
-def show(folder: Folder) -> None:
+def show(
+    folder: Folder,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page too: counts over time, groups of faults, before and after.")
+    ] = None,
+) -> None:
     """Show how a campaign stands; one that is running may be looked at too."""
-    show_campaign(open_campaign(folder))
+    campaign = open_campaign(folder)
+    show_campaign(campaign)
+    if html is None:
+        return
+    with write_errors(html):
+        write_text(html, render_campaign(campaign_content(campaign)))
+    output().print(f"the page is {html}", soft_wrap=True, highlight=False)
 
 
 @fuzz.command()

@@ -60,6 +60,14 @@ def measure(
         str | None, typer.Option(help="Where data are mappings: their keys with metadata, joined by commas.")
     ] = None,
     per_input: Annotated[str | None, typer.Option(help="Write a table of the inputs (.csv or .jsonl).")] = None,
+    inputs: Annotated[
+        bool,
+        typer.Option(
+            "--inputs/--no-inputs",
+            help="Keep in the state file what reports show of inputs: up to 64 small pictures or texts, the table, "
+            "the map. --no-inputs leaves out everything that shows or names an input.",
+        ),
+    ] = True,
     by_layer: Annotated[bool, typer.Option("--by-layer", help="Show every layer as well.")] = False,
     missing: Annotated[bool, typer.Option("--missing", help="List neurons of which nothing is covered.")] = False,
     errors: Annotated[
@@ -112,6 +120,8 @@ def measure(
             criteria or (),
             slices=split_columns(slices),
             per_input=per_input is not None,
+            # Tables and pictures of inputs are made in one process.
+            keep_inputs=inputs and save is not None and ranks is None,
             missing=missing,
             errors=errors,
             save_calibration=save_calibration,
@@ -123,7 +133,7 @@ def measure(
     coverage, result = measured.coverage, measured.result
     # Files first: whoever reads the output may stop reading.
     if save is not None:
-        coverage.save(save)
+        coverage.save(save, inputs=inputs)
     if json is not None:
         result.write(json)
     if per_input is not None:

@@ -80,6 +80,7 @@ def measure_named(
     *,
     slices: Sequence[str] = (),
     per_input: bool = False,
+    keep_inputs: bool = False,
     missing: bool = False,
     errors: bool = False,
     save_calibration: str | None = None,
@@ -94,6 +95,7 @@ def measure_named(
         criteria: by which criteria, as texts or built; the defaults if there are none.
         slices: columns of metadata.
         per_input: whether to keep a table of the inputs.
+        keep_inputs: whether to keep what reports show of inputs.
         missing: whether to name neurons of which nothing is covered.
         errors: whether criteria that tick off cells keep their standard errors too.
         save_calibration: where to write what calibration learnt.
@@ -158,7 +160,8 @@ def measure_named(
         coverage.assess(part(first.loader), **shared)
         before, earlier = coverage.values(), coverage.inputs
     notes.append(suite.note)
-    coverage.assess(part(suite.loader), slices=list(slices), per_input=per_input, **shared)
+    looks: dict[str, Any] = {"slices": list(slices), "per_input": per_input, "keep_inputs": keep_inputs}
+    coverage.assess(part(suite.loader), **looks, **shared)
     # Files are sent to others, whom the folders of this machine do not concern.
     told_names, command = plain_without_folders([asdict(names), sys.argv[1:]])
     coverage.note_procedure(batch_size=names.batch_size, names=told_names, command=["neuralcov", *command])

@@ -44,8 +44,8 @@ class Watcher(Protocol):
     def wants_classes(self) -> bool:
         """Return whether to read off the classes that the model predicts, where there are some."""
 
-    def watch(self, batch: Activations) -> None:
-        """Look at a batch."""
+    def watch(self, batch: Activations, inputs: Any) -> None:
+        """Look at a batch, and at the inputs it is of."""
 
 
 class BatchReader:
@@ -267,8 +267,13 @@ class BatchReader:
             self.watch()
             self._collection.check(found)
             with self._collection.turn:
-                watcher.watch(found)
+                watcher.watch(found, batch.inputs)
                 self._collection.observe(found)
+
+    @property
+    def records(self) -> bool:
+        """Whether updates are recorded as CUDA graphs."""
+        return self._graphs is not None
 
     def assess(
         self,
@@ -276,10 +281,11 @@ class BatchReader:
         lengths: Lengths | None,
         progress: bool | None,
         watcher: Watcher | None = None,
+        after_batch: Callable[[], None] | None = None,
         *,
         may_be_empty: bool = False,
     ) -> None:
-        """Observe every batch of a loader as one run, which somebody may watch."""
+        """Observe every batch of a loader as one run, which somebody may watch, and be told after each batch."""
         observed = False
         self._measurement.seen.end_run()
         columns = () if watcher is None else watcher.columns
@@ -290,6 +296,8 @@ class BatchReader:
                 else:
                     self._observe_watched(batch, watcher)
                 observed = True
+                if after_batch is not None:
+                    after_batch()
         self._measurement.seen.end_run()
         if observed:
             self.watch()

@@ -18,6 +18,7 @@ from neuralcov.coverage.belonging import other_calibration
 from neuralcov.coverage.measurement import Learnt, Measurement, OldIdentity
 from neuralcov.coverage.provenance import Weights, is_moving
 from neuralcov.coverage.references import HeldOut, checked_share, held_out_by
+from neuralcov.coverage.sections import TrainingSample
 from neuralcov.coverage.store import Place, StoredCalibration, load_calibration, save_calibration_file
 from neuralcov.coverage.suite_counts import DECISIONS, SuiteCounts, decisions_of
 from neuralcov.statistics.calibration import Calibration
@@ -55,6 +56,7 @@ def calibrate(
         _take_origin(ours, data, stored)
         _fit(ours, stored.calibration, stored.old_identity)
         ours.learnt.training, ours.learnt.references = stored.training, stored.references
+        ours.learnt.map = stored.map
         return False
     if lengths is not None and activations is not None:
         raise InputError("lengths= goes with a loader; activations are averaged over tokens already")
@@ -96,6 +98,7 @@ class Lesson:
         self._calibration: Calibration | None = None
         self._not_finite: Tensor | int = 0
         self._counts = SuiteCounts()
+        self._sample: TrainingSample | None = None
         self._weights: Weights | None = None
         self._moving = False
 
@@ -110,6 +113,8 @@ class Lesson:
         self._not_finite = self._not_finite + batch.input_counts[NOT_FINITE]
         self._counts.note((), batch)
         self._note_size(batch)
+        self._sample = self._sample or TrainingSample(batch.layout)
+        self._sample.add(batch)
 
     def divide(self, batch: Activations, share: float) -> None:
         """Learn from a batch but for the share of it that is held out by content."""
@@ -166,6 +171,7 @@ class Lesson:
             )
         _fit(ours, self._calibration.finished(excluded=int(self._not_finite)))
         ours.learnt.training = self._counts.settle()
+        ours.learnt.map = None if self._sample is None else self._sample.finish()
         if self._held_out is not None:
             assert ours.collection.layout is not None
             ours.learnt.references = self._held_out.references(ours.collection.criteria, ours.collection.layout)
@@ -239,6 +245,7 @@ def supply_calibration(ours: Measurement, path: Place, device: torch.device) -> 
     references = ours.learnt.references or stored.references
     ours.learnt = Learnt(calibration, stored.old_identity)
     ours.learnt.training, ours.learnt.references = stored.training, references
+    ours.learnt.map = stored.map
 
 
 def save_calibration(ours: Measurement, path: Place) -> None:
@@ -251,4 +258,4 @@ def save_calibration(ours: Measurement, path: Place) -> None:
     provenance = ours.describe()
     provenance |= provenance.pop("calibration")
     learnt = ours.learnt
-    save_calibration_file(path, ours.learnt.calibration, provenance, learnt.training, learnt.references)
+    save_calibration_file(path, ours.learnt.calibration, provenance, learnt.training, learnt.references, learnt.map)

@@ -209,6 +209,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         progress: bool | None = None,
         slices: Sequence[str] = (),
         per_input: bool = False,
+        keep_inputs: bool = False,
         group: Any = None,
         sync: str = "end",
         timeout: float | None = None,
@@ -223,6 +224,8 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             slices: columns of metadata, or ``"class"`` (the label where known, else the prediction): what the inputs
                 of each value cover alone and what all would lose without them, for :meth:`by_slice`.
             per_input: whether to note what every input shows first, for :meth:`per_input`.
+            keep_inputs: whether to keep what reports show of inputs too: small pictures of at most 64, the table, and
+                where the suite lies beside training data. State files then hold these.
             group: of ``torch.distributed``, such as ``torch.distributed.group.WORLD``, whose processes each give the
                 batches of a shard and all end with the state of the whole suite. A shard may be empty.
             sync: with a group, ``"end"`` merges the states at the end; ``"step"`` has all processes observe, in every
@@ -239,6 +242,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             progress=progress,
             slices=slices,
             per_input=per_input,
+            keep_inputs=keep_inputs,
         )
         self._measurement.warn(of_outputs=True)
 

@@ -15,6 +15,7 @@ from neuralcov.coverage import calibrating, merging, reducing, saving
 from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
+from neuralcov.coverage.sections.telling import told_sections
 from neuralcov.coverage.store import Place
 from neuralcov.distributed import ranks_of
 from neuralcov.report.text import reference_in_words, summary
@@ -230,13 +231,14 @@ class CoverageData:
             calibration=self.calibration_ids(),
             before=before,
             weights=weights,
-            notes=tuple(notes),
+            notes=(*notes, *self._measurement.last_assessed.notes),
             unmeasured=self.unmeasured(),
             definitions=dict(self._measurement.collection.definitions),
             model_id=self._measurement.model_id(),
             sanity=self.sanity() if before is None else None,
             missing=self.uncovered() if missing else {},
             slices=self.by_slice(),
+            **told_sections(self._measurement, alone=before is None),
             references=self.references() if before is None else {},
         )
 
@@ -301,7 +303,7 @@ class CoverageData:
         theirs = other._measurement.seen
         return bool(theirs.runs) and len(self._measurement.seen.common_runs(theirs)) == len(theirs.runs)
 
-    def save(self, path: Place, *, end_run: bool = True) -> None:
+    def save(self, path: Place, *, end_run: bool = True, inputs: bool = True) -> None:
         """Write the states, and what calibration learnt short of traces, to one file.
 
         Args:
@@ -309,10 +311,12 @@ class CoverageData:
                 as it was before.
             end_run: whether inputs to come are another run than those up to now, so that this file and a later one
                 are known to have these in common.
+            inputs: whether to keep what shows or names an input, where ``assess`` kept that: the table, pictures, the
+                map, names of excluded inputs. Content keys are another matter, see ``keys=`` of :class:`Coverage`.
         """
         saving.require_layers(self._measurement, path)
         self._measurement.warn()
-        saving.save(self._measurement, path, end_run=end_run)
+        saving.save(self._measurement, path, end_run=end_run, inputs=inputs)
 
     def to_bytes(self) -> bytes:
         """Return what :meth:`save` would write, to be sent elsewhere."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,9 +20,9 @@ from neuralcov.core.findings import Finding, Unmeasured
 from neuralcov.core.layout import Layout
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.provenance import Origin, Provenance
+from neuralcov.coverage.sections import Assessed, TrainingMap
 from neuralcov.coverage.seen import SeenInputs
 from neuralcov.coverage.suite_counts import SuiteCounts
-from neuralcov.results import InputTable, SliceTable
 from neuralcov.results.references import ReferenceCurve
 from neuralcov.results.sanity import SuiteFacts
 from neuralcov.results.sections import Reference
@@ -53,6 +53,8 @@ class Learnt:
         self.calibration = calibration
         self.training: SuiteCounts | None = None
         """What was counted of the training data, where that is known."""
+        self.map: TrainingMap | None = None
+        """The main directions of training data, where calibration had some."""
         self.references: Mapping[str, ReferenceCurve] = {}
         """By criterion, what held-out training inputs show, where some were held out."""
         self._old_identity = old_identity
@@ -80,15 +82,6 @@ class Learnt:
         if self.calibration is None or not criterion.learns:
             return None
         return (self._old_identity or self.calibration.old_identity)(criterion.learns)
-
-
-@dataclass(frozen=True, eq=False)
-class Assessed:
-    """Hold what the last ``assess`` told beside values, and the version of the states that it told it of."""
-
-    version: int = 0
-    slices: tuple[SliceTable, ...] = ()
-    table: InputTable | None = None
 
 
 class Measurement:

@@ -129,6 +129,14 @@ class CollectionReadings:
         }
 
     @in_turn
+    def visited(self) -> dict[str, tuple[torch.Tensor, ...]]:
+        """Return the covered share of each neuron's cells, by criterion and layer, for neurons with several cells."""
+        if self.layout is None:
+            return {}
+        shares = {c.name: c.visited(s) for c, s in zip(self.criteria, self.states, strict=True)}
+        return {name: tuple(one.cpu() for one in some) for name, some in shares.items() if some is not None}
+
+    @in_turn
     def findings(self) -> tuple[Finding, ...]:
         """List what was left out and what to bear in mind; refuse if no criterion could place any input at all."""
         if self.empty:

@@ -6,6 +6,7 @@ import io
 import json
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -14,7 +15,7 @@ from neuralcov.core.errors import CoverageWarning, MismatchError, StateFileError
 from neuralcov.core.files import name_of
 from neuralcov.coverage.belonging import require_same_criteria
 from neuralcov.coverage.collection import AnyCriterion
-from neuralcov.coverage.measurement import Assessed, Learnt, Measurement
+from neuralcov.coverage.measurement import Learnt, Measurement
 from neuralcov.coverage.ownership import Shared
 from neuralcov.coverage.provenance import model_id, require_same_preprocessing, short
 from neuralcov.coverage.seen import KeyRule
@@ -26,12 +27,12 @@ from neuralcov.tap.known_rows import require_same_pool
 _MOST_RESULTS = 1_000_000
 
 
-def save(ours: Measurement, path: Place, *, end_run: bool) -> None:
-    """Write a state file."""
+def save(ours: Measurement, path: Place, *, end_run: bool, inputs: bool) -> None:
+    """Write a state file; without ``inputs`` nothing in it shows or names one."""
     if end_run:
         ours.seen.end_run()
     with ours.collection.turn:
-        save_coverage(path, _content(ours))
+        save_coverage(path, _content(ours, inputs=inputs))
 
 
 def to_bytes(ours: Measurement) -> bytes:
@@ -51,10 +52,11 @@ def require_layers(ours: Measurement, path: Place | None = None) -> None:
         raise StateFileError(f"{where}nothing to save, no batch was observed yet")
 
 
-def _content(ours: Measurement) -> StoredCoverage:
+def _content(ours: Measurement, *, inputs: bool = True) -> StoredCoverage:
     """Gather what a file holds."""
     collection = ours.collection
     assert collection.layout is not None
+    told = ours.last_assessed
     if not collection.empty and ours.tap is not None:
         ours.provenance.watch(empty=False, whole=True)
     return StoredCoverage(
@@ -67,7 +69,8 @@ def _content(ours: Measurement) -> StoredCoverage:
         seen=ours.seen,
         provenance=ours.describe(),
         rows=ours.rows,
-        slices=_fitting(ours.last_assessed.slices),
+        assessed=replace(told if inputs else told.without_inputs(), slices=_fitting(told.slices)),
+        named=inputs,
         training=ours.learnt.training,
         references=ours.learnt.references,
     )
@@ -149,5 +152,5 @@ def _take_states(ours: Measurement, content: StoredCoverage, name: str) -> None:
     collection.adopt(tuple(Shared(state) for state in content.states))
     collection.definitions = dict(content.definitions)
     collection.seen = content.seen or ours.seen.unknown(collection.inputs)
-    ours.assessed = Assessed(collection.version, content.slices)
+    ours.assessed = replace(content.assessed, version=collection.version)
     ours.provenance.loaded(content.provenance, content.id)

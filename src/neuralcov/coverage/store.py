@@ -29,11 +29,12 @@ from neuralcov.core.records import Record, flatten, stored_name, unflatten
 from neuralcov.core.registry import load_own, stored_class
 from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
+from neuralcov.coverage.file_tensors import FileTensors
 from neuralcov.coverage.provenance import checked_provenance
+from neuralcov.coverage.sections import Assessed, TrainingMap, assessed_to_json, read_assessed
 from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.stored_inputs import inputs_to_json, read_inputs
 from neuralcov.coverage.suite_counts import SuiteCounts
-from neuralcov.results import SliceTable
 from neuralcov.results.references import ReferenceCurve
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
@@ -66,7 +67,8 @@ class StoredCoverage:
         provenance: the model, preprocessing and the like, as plain data.
         id: of the file, once there is one.
         rows: which rows of each layer's output belong to which input, ``None`` where that was never found out.
-        slices: what slices cover.
+        assessed: what ``assess`` told beside values.
+        named: whether a file may name inputs that were excluded.
         training: what was counted of the training data.
         references: by criterion, what held-out training inputs show.
     """
@@ -81,7 +83,8 @@ class StoredCoverage:
     provenance: Mapping[str, Any]
     id: str | None = None
     rows: Mapping[str, Any] | None = None
-    slices: tuple[SliceTable, ...] = ()
+    assessed: Assessed = field(default_factory=Assessed)
+    named: bool = True
     training: SuiteCounts | None = None
     references: Mapping[str, ReferenceCurve] = field(default_factory=dict)
 
@@ -100,6 +103,7 @@ class StoredCalibration:
     old_identity: Callable[[Iterable[AnyStatistic]], str] | None = None
     training: SuiteCounts | None = None
     references: Mapping[str, ReferenceCurve] = field(default_factory=dict)
+    map: TrainingMap | None = None
 
 
 def save_coverage(path: Place, content: StoredCoverage) -> str:
@@ -128,16 +132,19 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
             }
         )
     assert content.seen is not None
+    inputs = inputs_to_json(content.seen, tensors)
+    if not content.named:
+        inputs.pop("excluded", None)
     header = {
         "criteria": entries,
         "layout": content.layout.to_json(),
         "modules": content.modules,
-        "inputs": inputs_to_json(content.seen, tensors),
+        "inputs": inputs,
         "training": None if content.training is None else content.training.to_json(),
         "provenance": content.provenance,
         "rows": content.rows,
         **_stored_references(content.references),
-        **({"results": {"slices": [table.to_json() for table in content.slices]}} if content.slices else {}),
+        **({"results": results} if (results := assessed_to_json(content.assessed, tensors)) else {}),
     }
     return header, tensors
 
@@ -152,7 +159,7 @@ def load_coverage(source: Place | bytes, device: torch.device, rule: KeyRule | N
         entries = [_Entry.of(entry, file) for entry in header["criteria"]]
         for entry in entries:
             entry.require_form(file, layout)
-        read = _Tensors(file, lambda name: file.read(name).to(device))
+        read = FileTensors(file, lambda name: file.read(name).to(device))
         built = [entry.build(read) for entry in entries]
         names = [criterion.name for criterion, _ in built]
         modules = header["modules"]
@@ -169,7 +176,7 @@ def load_coverage(source: Place | bytes, device: torch.device, rule: KeyRule | N
             rows=header.get("rows"),
             training=_training(header),
             references=_references(header),
-            slices=tuple(SliceTable.from_json(table) for table in header.get("results", {}).get("slices", ())),
+            assessed=read_assessed(header.get("results", {}), file, layout),
         )
 
 
@@ -179,12 +186,15 @@ def save_calibration_file(
     provenance: Mapping[str, Any],
     training: SuiteCounts | None = None,
     references: Mapping[str, ReferenceCurve] | None = None,
+    drawn: TrainingMap | None = None,
 ) -> str:
     """Write a calibration file; return its id."""
     tensors: dict[str, Tensor] = {}
     plain = calibration.to_json("calibration", tensors)
     counts = None if training is None else training.to_json()
     header = {"calibration": plain, "provenance": provenance, "training": counts}
+    if drawn is not None:
+        header["map"] = drawn.to_json(tensors)
     return save(path, CALIBRATION, {**header, **_stored_references(references or {})}, tensors)
 
 
@@ -213,15 +223,17 @@ def load_calibration(path: Place, device: torch.device) -> StoredCalibration:
         if stored.get("record", "calibration") != "calibration":
             raise file.error(f"holds {stored['record']!r} where a calibration was expected")
         beyond = _beyond_budget(stored, file)
-        read = _Tensors(file, lambda name: file.read(name, mapped=name in beyond))
+        read = FileTensors(file, lambda name: file.read(name, mapped=name in beyond))
         calibration = Calibration.from_json(stored, read, file.tensors if file.schema > 1 else None)
         old = None if file.schema > 1 else partial(_identity_of_schema_1, raw, dict(read.found))
         moved = calibration.to(device)
         for path_in_file, tensor in file.tensors.items():
             if tensor.sha256 is not None:
                 moved.digests[path_in_file.removeprefix("calibration.")] = tensor.sha256
+        told = file.header.get("map")
+        drawn = None if told is None else TrainingMap.from_json(told, file, moved.layout())
         provenance = checked_provenance(file.header.get("provenance", {}))
-        return StoredCalibration(moved, provenance, old, _training(file.header), _references(file.header))
+        return StoredCalibration(moved, provenance, old, _training(file.header), _references(file.header), drawn)
 
 
 def _identity_of_schema_1(raw: Any, tensors: Mapping[str, Tensor], learns: Iterable[AnyStatistic]) -> str:
@@ -244,28 +256,6 @@ def _beyond_budget(stored: Any, file: Container) -> frozenset[str]:
         if left < 0:
             beyond.add(str(block["tensor"]))
     return frozenset(beyond)
-
-
-class _Tensors(Mapping[str, Tensor]):
-    """Read the tensors of a file, each when it is asked for, once."""
-
-    def __init__(self, file: Container, read: Callable[[str], Tensor]) -> None:
-        self._file, self._read = file, read
-        self.found: dict[str, Tensor] = {}
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.found:
-            self.found[name] = self._read(name)
-        return self.found[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._file.tensors
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._file.tensors)
-
-    def __len__(self) -> int:
-        return len(self._file.tensors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,7 +312,7 @@ class _Entry:
         if learnt is not None and self.learnt != {"value": None}:
             require_form(self.learnt, *learnt, file.tensors, f"{self.key}.learnt")
         try:
-            criterion = replace(self.criterion, learnt=unflatten(self.learnt, _Tensors(file, file.empty)))
+            criterion = replace(self.criterion, learnt=unflatten(self.learnt, FileTensors(file, file.empty)))
             empty, form = criterion.init(bare), criterion.template(bare)
         except NeuralcovError:
             raise

@@ -181,12 +181,13 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     def uncovered(self, state: AnyBitmap) -> tuple[Bool[Tensor, "width"], ...] | None:
         if isinstance(state, FlatBitmapState):
             return None
-        groups = group_by_width({str(position): width for position, width in enumerate(state.widths)})
-        bare: dict[int, Tensor] = {}
-        for group, ticks in zip(groups, state.covered, strict=True):
-            covered = ticks if self.cells == 1 else ticks[..., 1:].any(-1)
-            bare.update(zip(group.positions, ~covered, strict=True))
-        return tuple(bare[position] for position in range(len(state.widths)))
+        return _by_place(state.widths, [~(t if self.cells == 1 else t[..., 1:].any(-1)) for t in state.covered])
+
+    @override
+    def visited(self, state: AnyBitmap) -> tuple[Float[Tensor, "width"], ...] | None:
+        if isinstance(state, FlatBitmapState) or self.cells == 1:
+            return None
+        return _by_place(state.widths, [ticks[..., 1:].double().mean(-1) for ticks in state.covered])
 
     @override
     def gain(self, state: AnyBitmap, batch: Activations) -> Float[Tensor, "batch"]:
@@ -325,6 +326,14 @@ class _Marking:
         bits = [old | fold_bits(planes) for old, planes in zip(kept[0], self.planes, strict=True)]
         added = (self.dealt[:, None] == torch.arange(FOLD_COUNT, device=self.dealt.device)).sum(0)
         return bits, kept[1] + added
+
+
+def _by_place(widths: Sequence[int], per_group: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return one row of neurons a layer, in execution order, from rows that stand by group."""
+    groups = group_by_width({str(place): width for place, width in enumerate(widths)})
+    places = [place for group in groups for place in group.positions]
+    rows = dict(zip(places, (row for some in per_group for row in some), strict=True))
+    return tuple(rows[place] for place in range(len(widths)))
 
 
 def _parts(state: AnyBitmap) -> Sequence[Tensor]:

@@ -114,7 +114,7 @@ def next_steps(content: ReportContent) -> list[Said]:
         told = f"{len(first.items)} are shown, with what the model said."
         steps.append(Said(FINE, f"Look at the inputs under “{first.title}”", told, "inputs"))
     steps += _growth_step(result)
-    dead = [(len(row.dead), row.layer, row.neurons) for row in result.neurons if row.dead]
+    dead = [(row.dead_count or 0, row.layer, row.neurons) for row in result.neurons if row.dead_count]
     if dead:
         count, layer, neurons = max(dead)
         told = f"{count} of its {neurons:,} neurons were never above 0 for any of these inputs."
@@ -203,7 +203,7 @@ def cards(content: ReportContent) -> list[Card]:
                 value_with_error(value, figures),
                 tuple(beside),
                 None if reference is None else _against(result, name, reference),
-                None if half is None else _added(half),
+                None if half is None else share_added(half),
                 curve if curve is not None and len(curve.sizes) > 1 else None,
                 reference,
             )
@@ -211,8 +211,12 @@ def cards(content: ReportContent) -> list[Card]:
     return made
 
 
-def _added(half: float) -> str:
-    """Format what the second half of a suite added, as a share; it may have lowered the value."""
+def share_added(half: float) -> str:
+    """Format what the second half of a suite added, as a share; it may have lowered the value.
+
+    >>> share_added(0.25), share_added(-0.02)
+    ('25 %', '−2.0 %')
+    """
     return show_share(half) if half >= 0 else f"−{show_share(-half)}"
 
 

@@ -73,6 +73,7 @@ class LVC(Criterion[LVCState]):
     """
 
     definition: ClassVar[int] = 2
+    costly_value: ClassVar[bool] = True
 
     relative: bool = field(default=False, kw_only=True)
     groups: int = field(default=1, kw_only=True)
