@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 import neuralcov as nc
+from neuralcov import criteria
 
 HERE = Path(__file__).parent
 
@@ -38,7 +39,7 @@ def split_of(network, split, dtype=torch.float64):
 
 def criterion_of(text):
     """A criterion as an entry writes it, such as ``CC(0.5, squared=True)``."""
-    return eval(text, {"__builtins__": {}}, vars(nc))
+    return eval(text, {"__builtins__": {}}, vars(criteria))
 
 
 def coverage_of(network, text, classes=None, dtype=torch.float64):
