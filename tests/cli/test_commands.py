@@ -279,7 +279,7 @@ def test_outputs_that_cannot_be_written_and_factories_that_fail(run, tmp_path, m
     for arguments, message in (
         (
             ["measure", "demo:digits", "--data", "demo:digits", "-c", "nc", "--json", "afile/y.json"],
-            "afile: File exists",
+            "afile/y.json: cannot be written: File exists",
         ),
         (["layers", "mine2:make(width=4)"], "cannot be built: ValueError: no width will do"),
         (["layers", "mine2:make"], "cannot be built: TypeError"),

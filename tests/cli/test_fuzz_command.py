@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -124,8 +125,16 @@ def test_show_export_shrink_and_quality_need_little(run, campaign, tmp_path):
     assert (code, "the page is" in out) == (0, True)
     assert f"{len(saved):,} are saved" in page
     assert page.count("data:image/png") == 2 * min(32, len(saved))
-    for member in {fault.group for fault in saved[:20]}:
-        assert f"{member[1]} taken for {member[2]}" in page
+    sizes = Counter(fault.group for fault in saved)
+    largest = max(sizes.values())
+    for group in (group for group, size in sizes.items() if size == largest):
+        assert f"{group[1]} taken for {group[2]}" in page
+    section = page.split('id="groups"')[1].split("</section>")[0]
+    listed = re.findall(r'data-label="Faults"[^>]*>([\d,]+)<', section)
+    told = re.search(r"And ([\d,]+) smaller groups, of ([\d,]+) faults", section)
+    rest = (0, 0) if told is None else tuple(int(number.replace(",", "")) for number in told.groups())
+    assert len(sizes) == len(listed) + rest[0]
+    assert len(saved) == sum(int(size.replace(",", "")) for size in listed) + rest[1]
     alone = sum(len({step.mutation for step in fault.steps}) == 1 for fault in saved)
     cells = re.findall(r'data-label="Alone"[^>]*>([\d,]+)<', page)
     assert sum(int(cell.replace(",", "")) for cell in cells) == alone

@@ -50,7 +50,9 @@ def test_a_life_in_a_bucket(run, measure, memory):
                        "--allow-overlap")  # fmt: skip
     assert code == 0, err
     assert memory.exists("/b/all.ncov")
-    code, out, err = run("verify", "memory://b/evidence.json", "--trust", "--json", "memory://b/verify.json")
+    weights = measure[measure.index("--weights") + 1]
+    code, out, err = run("verify", "memory://b/evidence.json", "--trust", "--weights", weights,
+                         "--json", "memory://b/verify.json")  # fmt: skip
     assert code == 0, err
 
 

@@ -91,7 +91,7 @@ def part(coverage, kind):
 def options_of(coverage):
     """Everything a coverage and its tap were set to; not what changes while measuring."""
     changing = {"measurement", "reader", "tap", "collection", "graphs", "provenance", "warned", "depth"}
-    changing |= {"assessed"}
+    changing |= {"assessed", "halving", "listening"}
     changing |= {"pass", "handles", "within", "probe", "experts", "steps", "layers"}
     return {name: value for name, value in parts_of(coverage) if name not in changing}
 

@@ -62,7 +62,8 @@ def test_merging_offers_the_others_centres_in_order():
     first, second = covered(nc.CC(2), a), covered(nc.CC(2), b)
     expected = sum(len(brute_force(np.concatenate([brute_force(a[n], 2), brute_force(b[n], 2)]), 2)) for n in a)
     first.merge(second)
-    assert first.values()["CC(2)"] == expected
+    with pytest.warns(nc.CoverageWarning, match="merged"):
+        assert first.values()["CC(2)"] == expected
 
 
 def test_a_float32_batch_does_not_round_older_float64_centres():

@@ -115,10 +115,12 @@ def _refusal(criterion: Criterion[Any], layout: Layout, cost: Cost, limit: str, 
     name, alone = largest_layer(criterion, layout)
     several = f" and {len(layout) - 1} more" if len(layout) > 1 else ""
     of_it = f", {show_bytes(alone)} of it this layer alone" if several else ""
-    classes = ", leave classes= out" if criterion.parameters.get("classes") else ""
+    given = criterion.parameters
+    classes = ", leave classes= out" if given.get("classes") else ""
+    sketch = ", give sketch= a number of directions" if given.get("sketch", 0) is None and not cost.grows else ""
     return (
         f"{criterion.name}: layer {name!r} ({layout.widths[name]:,} neurons){several} would take "
         f"{show_bytes(cost.at_once)}{of_it}, but {limit}: leave wide layers out, for example with "
-        f"layers='!{name}'{classes}, {advice}, or measure them by another criterion; "
+        f"layers='!{name}'{classes}{sketch}, {advice}, or measure them by another criterion; "
         "`neuralcov layers MODEL --cost` shows what each takes"
     )

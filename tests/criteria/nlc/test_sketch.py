@@ -56,7 +56,7 @@ def test_the_value_is_that_of_the_projection():
 
 def test_wide_layers_fit():
     cov = nc.Coverage.of_layers({"wide": 200_000}, [nc.NLC(sketch=16)])
-    with pytest.raises(nc.NeuralcovError, match=r"need 320 GB .* or give sketch="):
+    with pytest.raises(nc.NeuralcovError, match=r"would take 640 GB.*give sketch= a number of directions"):
         nc.Coverage.of_layers({"wide": 200_000}, [nc.NLC()]).update(activations={"wide": torch.zeros(2, 200_000)})
     cov.update(activations={"wide": torch.randn(20, 200_000, generator=torch.Generator().manual_seed(1))})
     assert sum(part.scatter.numel() for entry in cov.states[0].classes for part in [entry[0].moments]) == 16 * 16

@@ -264,6 +264,7 @@ def test_positional_arguments():
         "buckets": 20,
         "mode": "activation",
         "upper": 4.0,
+        "memory": "16GiB",
         "errors": False,
     }
 
