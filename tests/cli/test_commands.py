@@ -347,3 +347,27 @@ def test_scaling_is_for_images(run):
 def test_the_version_is_told(run):
     code, out, _ = run("--version")
     assert (code, out.strip()) == (0, f"neuralcov {nc.__version__}")
+
+
+def test_layers_with_their_cost(run):
+    code, out, _ = run("layers", "demo:digits", "--input", "1,8,8", "--cost", "--classes", "7", "--inputs", "12")
+    assert code == 0
+    assert "12 inputs, 50,000 training inputs, 7 classes" in out
+    for name in ("NLC", "LVC", "KMNC(100)", "LCC", "DSC(0.1)", "NPC("):
+        assert name in out
+    # 16² + 32² + 64² + 10² covariances in float64, and means.
+    code, out, _ = run("layers", "demo:digits", "--input", "1,8,8", "-c", "nlc")
+    assert code == 0
+    assert "44.9 kB" in out
+    assert "KMNC" not in out
+
+
+def test_layers_that_will_be_refused(run, tmp_path, monkeypatch):
+    (tmp_path / "wide.py").write_text("from torch import nn\ndef make():\n    return nn.Linear(2, 60000)\n")
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run("layers", "wide:make", "--cost", "-c", "lvc", "-c", "nc")
+    assert code == 0
+    flat = " ".join(out.split())
+    # 28.8 GB: the covariance; seven times that with what is learnt and taken for a moment.
+    assert re.search(r"LVC takes 20\d GB, more than memory='16GiB' allows, and will be refused", flat)
+    assert "NC(0.75) takes" not in flat

@@ -89,11 +89,11 @@ def test_weights_that_are_none_are_refused_in_one_sentence(run, place):
 
 
 @pytest.mark.parametrize("beside", [{}, {"labels": np.arange(12) % 3}])
-def test_texts_in_a_file_cannot_be_fuzzed_from_the_command_line_and_that_is_said(run, place, beside):
+def test_texts_need_labels_and_a_model_of_texts(run, place, beside):
     np.savez(place / "texts.npz", inputs=np.random.default_rng(0).integers(0, 50, (12, 9)), **beside)
     code, out, err = run("fuzz", "run", "own_exits:make", "--data", "npz:texts.npz", "-n", 1, "-o", place / "c")
     assert code == 2
-    one_sentence(out + err, "(12, 9) are tokens" if beside else "expected batches of (inputs, labels)")
+    one_sentence(out + err, "12 inputs can serve as a seed" if beside else "expected labels beside texts")
 
 
 def test_numbers_that_are_no_pictures_cannot_be_fuzzed_either(run, place):
@@ -140,9 +140,10 @@ def test_memory_that_the_host_does_not_have_exits_with_4(run, place):
 
 def test_memory_that_runs_out_while_fuzzing_exits_with_4(run, place):
     model = "own_exits:Stops(kind='cuda')"
-    code, out, err = run("fuzz", "run", model, "--data", "npz:x.npz", "-n", 1, "-o", place / "c")
+    code, _, err = run("fuzz", "run", model, "--data", "npz:x.npz", "-n", 1, "-o", place / "c")
     assert code == 4
-    one_sentence(out + err, "out of memory with 12 inputs at once")
+    assert "out of memory with 12 inputs at once: went on with half of them" in err
+    one_sentence(err.splitlines()[-1], "out of memory with a single input")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a file that is always full")

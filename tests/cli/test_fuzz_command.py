@@ -1,6 +1,7 @@
 """The fuzz commands as a person types them: a campaign from its start to its pictures."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -117,6 +118,17 @@ def test_show_export_shrink_and_quality_need_little(run, campaign, tmp_path):
     code, out, _ = run("fuzz", "show", folder)
     assert code == 0
     assert "demo:digits on demo:digits, 80 seeds: 150 done with" in out
+    code, out, _ = run("fuzz", "show", folder, "--html", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    saved = open_campaign(folder).faults
+    assert (code, "the page is" in out) == (0, True)
+    assert f"{len(saved):,} are saved" in page
+    assert page.count("data:image/png") == 2 * min(32, len(saved))
+    for member in {fault.group for fault in saved[:20]}:
+        assert f"{member[1]} taken for {member[2]}" in page
+    alone = sum(len({step.mutation for step in fault.steps}) == 1 for fault in saved)
+    cells = re.findall(r'data-label="Alone"[^>]*>([\d,]+)<', page)
+    assert sum(int(cell.replace(",", "")) for cell in cells) == alone
     code, out, _ = run("fuzz", "export", folder, "-o", tmp_path, "--what", "queue", "--what", "faults", "--limit", 5)
     assert code == 0
     assert f"5 kept mutants written to {tmp_path / 'queue'}" in out
@@ -147,7 +159,8 @@ def test_faults_that_are_no_outputs_are_not_among_them(run, tmp_path):
     torch.manual_seed(0)
     model = Nan(torch.nn.Flatten(), torch.nn.Linear(64, 3))
     seeds = 0.5 * torch.rand(20, 1, 8, 8)
-    found = nc.Fuzzer(nc.Coverage(model, [nc.NLC()]), seeds, folder=tmp_path / "c", wave=8).run(iterations=40)
+    coverage = nc.Coverage(model, [nc.NLC()])
+    found = nc.Fuzzer(coverage, seeds, folder=tmp_path / "c", wave=8, guide="coverage").run(iterations=40)
     broken = [fault for fault in found.faults if fault.fault_types == ("not finite",)]
     assert broken
     code, _, _ = run("fuzz", "quality", tmp_path / "c", "--json", tmp_path / "q.json")

@@ -220,7 +220,10 @@ def test_gates_of_layers_classes_and_slices(run, tmp_path):
         assert (code, "by Kim until 2999-01-31 is not needed: few sevens yet" in out) == (1, True)
     for more, said in [
         ({"layer": "nowhere*"}, "SNAC of layer nowhere*: there is no such layer"),
-        ({"layer": '"\nclass = 1\nfigure2 = "'}, "a gate has figure, min, max, requirement, reason, layer, class, slice, and not"),
+        (
+            {"layer": '"\nclass = 1\nfigure2 = "'},
+            "a gate has figure, min, max, requirement, reason, layer, class, slice, and not",
+        ),
         ({"subject": 'layer = "a"\nclass = 7'}, "names a layer and a class: expected one of them"),
         ({"subject": 'class = "seven"'}, "expected the number of a class"),
         ({"subject": "slice = 3"}, "slice = 3: expected a name, such as 'weather=rain'"),

@@ -1,12 +1,14 @@
 """What commands measure by default, ``show``, and tables in a narrow terminal."""
 
 import json
+from pathlib import Path
 
 import pytest
 from safetensors.torch import save_file
 
 import neuralcov as nc
 from neuralcov import demo
+from neuralcov.cli import defaults
 from neuralcov.report.text import show_value
 
 
@@ -36,6 +38,15 @@ def test_defaults_are_what_the_documentation_recommends(run, tmp_path, weights, 
     assert (again, "DSC(0.1, layers=fc1" in out) == (0, True)
     code, out, _ = run(*common)
     assert (code, "NLC" in out, "TKNC(10)" in out) == (0, True, True)
+
+
+def test_pages_name_the_defaults():
+    root = Path(__file__).parents[2]
+    readme, measuring = ((root / name).read_text(encoding="utf-8") for name in ("README.md", "docs/measuring.md"))
+    recommended = [criterion.name for criterion in defaults.with_training_data(["conv", "fc1", "fc2"])]
+    assert str(recommended) in readme
+    for name in (*recommended, *(criterion.name for criterion in defaults.without_training_data())):
+        assert f"`{name}`" in measuring, name
 
 
 def test_show_prints_a_saved_state(run, tmp_path, weights):

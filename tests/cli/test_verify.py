@@ -176,6 +176,114 @@ def test_evidence_of_a_gate(run, folder):
     assert (code, "expected a number, or limit with requirement and reason" in " ".join(err.split())) == (2, True)
 
 
+def test_evidence_of_gates_of_places(run, folder):
+    measured(run, "-c", "LCC", "-c", "SNAC", "--slices", "class", "--save", "s.ncov")
+    saved = nc.Coverage.load("s.ncov")
+    (table,) = saved.by_slice()
+    layer = saved.by_layer()[1]
+    limit = layer.values["SNAC"]
+    (folder / "policy.toml").write_text(
+        f'[[gate]]\nfigure = "SNAC"\nlayer = "2"\nmin = {limit!r}\nrequirement = "SR-1"\nreason = "as before"\n'
+        '[[gate]]\nfigure = "inputs"\nclass = "*"\nmin = 10\nrequirement = "SR-2"\n'
+        f'[[gate]]\nfigure = "SNAC"\nslice = "class=1"\nmax = {table["1"].alone["SNAC"] / 2!r}\n'
+        '[allow_alarm]\naccuracy = "an untrained network"\n'
+        '[[waivers]]\ngate = "SNAC"\nslice = "class=1"\nreason = "later"\nowner = "Kim"\nexpires = 2999-01-31\n'
+    )
+    code, out, _ = run("gate", "s.ncov", "--policy", "policy.toml", "--evidence", "g.json")
+    assert code == 0, out
+    content = json.loads((folder / "g.json").read_text())
+    rows = [row for row in content["thresholds"] if row["place"] is not None]
+    assert [(row["figure"], row["place"], row["limit"], row["requirement"], row["reason"]) for row in rows] == [
+        ("SNAC", ["layer", "2"], limit, "SR-1", "as before"),
+        ("inputs", ["class", "*"], 10, "SR-2", None),
+        ("SNAC", ["slice", "class=1"], table["1"].alone["SNAC"] / 2, None, None),
+    ]
+    waived = [row for row in content["thresholds"] if row["asks"] == "waive"]
+    assert [(row["figure"], row["reason"]) for row in waived] == [
+        ("SNAC [slice class=1]", "later (Kim, until 2999-01-31)")
+    ]
+    checks = {check["name"]: check for check in content["verdict"]["checks"]}
+    assert checks["SNAC [layer 2]"]["requirement"] == "SR-1"
+    assert (checks["SNAC [slice class=1]"]["met"], checks["SNAC [slice class=1]"]["waived"] is not None) == (
+        False,
+        True,
+    )
+    code, out, _ = run("verify", "g.json", "my_net:build", *DATA, "--json", "v.json")
+    assert (code, "compared to the bit" in out) == (0, True), out
+    figures = {figure["name"]: figure for figure in json.loads((folder / "v.json").read_text())["figures"]}
+    for name, word in (
+        (f"SNAC [layer 2] ≥ {limit:g}", "met"),
+        ("inputs [class 0] ≥ 10", "met"),
+        ("inputs [class 1] ≥ 10", "met"),
+        (f"SNAC [slice class=1] ≤ {table['1'].alone['SNAC'] / 2:g}", "not met"),
+    ):
+        assert (figures[name]["stated"], figures[name]["found"]) == (word, word)
+    assert figures["slices.class.rows.1.alone.SNAC"]["stated"] == table["1"].alone["SNAC"]
+    # A verdict that was changed is found, though every number of the measurement is as it was.
+    stated = read_evidence((folder / "g.json").read_bytes(), "g.json")
+    verdict = json.loads(json.dumps(stated.verdict))
+    for check in verdict["checks"]:
+        check["met"] = True
+    dataclasses.replace(stated, verdict=verdict).write("f.json")
+    code, out, _ = run("verify", "f.json", "my_net:build", *DATA)
+    assert (code, "DIFFERS: SNAC [slice class=1]" in out) == (1, True)
+
+
+def test_held_out_references_are_part_of_it(run, folder):
+    content = measured(run, "-c", "KMNC(10)", "--held-out", "0.4", "--save", "s.ncov")
+    reference = content["results"]["references"]["KMNC(10)"]
+    assert reference["inputs"] == min(90, reference["sizes"][-1])
+    code, out, _ = run("show", "s.ncov")
+    assert (code, "held-out training inputs" in " ".join(out.replace("│", " ").split())) == (0, True)
+    # A number calls nothing, and so is taken from the file.
+    code, out, _ = run("verify", "e.json", "my_net:build", *DATA)
+    assert (code, "compared to the bit" in out) == (0, True), out
+    code, _, err = run("verify", "e.json", "my_net:build", *DATA, "--held-out", "0.2")
+    assert (code, "training data that the file was made with" in err) == (2, True), err
+    stated = read_evidence((folder / "e.json").read_bytes(), "e.json")
+    changed = json.loads(json.dumps(stated.results))
+    changed["references"]["KMNC(10)"]["value"] += 1e-12
+    dataclasses.replace(stated, results=changed).write("f.json")
+    assert run("verify", "f.json", "my_net:build", *DATA)[0] == 1
+    measured(run, "-c", "KMNC(10)", "--held-out", "npz:other.npz")
+    code, _, err = run("verify", "e.json", "my_net:build", *DATA)
+    assert (code, "names the held_out npz:other.npz; give it as --held-out" in err) == (2, True), err
+    assert run("verify", "e.json", "my_net:build", *DATA, "--held-out", "npz:other.npz")[0] == 0
+    run("measure", "my_net:build", *DATA, "--save-calibration", "t.ncal", "-c", "SNAC")
+    for arguments in (["--calibrate", "t.ncal"], []):
+        code, _, err = run("measure", "my_net:build", *DATA[:2], *arguments, "-c", "NC", "--held-out", "0.1")
+        assert (code, "--held-out goes with --calibrate DATA" in err) == (2, True)
+
+
+def test_no_folder_of_this_machine_is_told(run, folder):
+    paths = [f"npz:{folder / name}.npz" for name in ("test", "train")]
+    elsewhere = folder / "deep" / "secret"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "other.npz").write_bytes((folder / "other.npz").read_bytes())
+    code, _, err = run("measure", "my_net:build", "--data", f"npz:{elsewhere}/other.npz", "--calibrate", paths[1],
+                       "--evidence", folder / "e.json", "--save", folder / "s.ncov", "-c", "SNAC")  # fmt: skip
+    assert code == 0, err
+    for name in ("e.json", "s.ncov"):
+        assert str(folder).encode() not in (folder / name).read_bytes()
+    content = json.loads((folder / "e.json").read_text())
+    assert content["procedure"]["names"]["calibrate"] == "npz:train.npz"
+    assert content["identity"]["suite"]["name"] == "npz:deep/secret/other.npz"
+    assert "--evidence" in content["procedure"]["command"]
+
+
+def test_what_a_file_leaves_out_must_be_given(run, folder, monkeypatch):
+    (folder / "work").mkdir()
+    monkeypatch.chdir(folder / "work")
+    code, _, err = run(
+        "measure", "my_net:build", "--data", f"npz:{folder}/test.npz", "--evidence", "e.json", "-c", "NC"
+    )
+    assert code == 0, err
+    assert str(folder) not in (folder / "work" / "e.json").read_text()
+    code, _, err = run("verify", "e.json", "my_net:build", "--trust")
+    assert (code, "names the data npz:…/test.npz, whose folder it leaves out: give it as --data" in err) == (2, True)
+    assert run("verify", "e.json", "my_net:build", "--data", "npz:../test.npz")[0] == 0
+
+
 def test_a_library_user_gets_evidence_too(folder):
     torch.manual_seed(0)
     cov = nc.Coverage(torch.nn.Linear(4, 3), [nc.NC(0.5)])

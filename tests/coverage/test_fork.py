@@ -175,3 +175,18 @@ def test_a_deep_copy_has_a_model_of_its_own(net):
     assert dict(parts_of(twin))["turn"] is turn_of(twin.model) is not turn_of(net)
     twin.update(inputs(2))
     assert (coverage.inputs, twin.inputs) == (8, 16)
+
+
+def test_a_fork_of_one_that_listens_does_not(net):
+    cov, x = nc.Coverage(net.eval(), [nc.NC(0.5)]), torch.randn(6, 4, 4)
+    with cov.listen():
+        twin = cov.fork()
+        net(x)
+        cov.labels(torch.zeros(6).long())
+        with twin.listen():
+            net(x[:2])
+            twin.labels(torch.zeros(2).long())
+            with pytest.raises(ValueError, match="labels are given twice"):
+                twin.labels(torch.zeros(2).long())
+            cov.labels(torch.zeros(2).long())
+    assert (cov.inputs, twin.inputs) == (8, 2)

@@ -112,6 +112,26 @@ def test_swapped_colours():
 
 
 @pytest.mark.filterwarnings("ignore::neuralcov.core.errors.CoverageWarning")
+def test_a_small_network_that_cannot_tell_inputs_apart_has_no_copies():
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(2, 16), nn.ReLU(), nn.Linear(16, 3)).eval()
+    cov = nc.Coverage(net, [nc.LCC()])
+    cov.calibrate([torch.rand(3000, 2)])
+    fresh = torch.rand(800, 2)
+    cov.assess([fresh])
+    found = cov.sanity()
+    assert found.near_duplicates > 0.5 * 800
+    assert found.alarms == ()
+    cov.reset()
+    # A hundred inputs, each eight times but for noise that moves nothing.
+    cov.assess([fresh[:100].repeat(8, 1) + 1e-6 * torch.rand(800, 2)])
+    found = cov.sanity()
+    # Hardly any to the bit.
+    assert found.duplicates < 20
+    assert [alarm.name for alarm in found.alarms] == ["duplicates"]
+
+
+@pytest.mark.filterwarnings("ignore::neuralcov.core.errors.CoverageWarning")
 def test_files_and_merging_keep_it(calibrated, tmp_path):
     whole, first, second = calibrated.fork(), calibrated.fork(), calibrated.fork()
     whole.assess(batches(X, Y))

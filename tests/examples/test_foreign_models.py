@@ -1,30 +1,8 @@
 """Run the examples of models that another runtime computes, as a user would."""
 
-import os
-import re
-import subprocess
-import sys
-from importlib.util import find_spec
-from pathlib import Path
-
 import pytest
 
-FOLDER = Path(__file__).parents[2] / "examples"
-
-
-def run(name, *packages):
-    for package in packages:
-        if find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
-    command = [sys.executable, "-W", "ignore", str(FOLDER / name)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
-    assert ended.returncode == 0, ended.stderr
-    return ended.stdout
-
-
-def values(line):
-    return {name: float(value) for name, value in re.findall(r"'([^']+)': ([\d.]+)", line)}
+from tests.examples.running import run, values
 
 
 def test_an_onnx_model_is_covered_as_the_torch_model():

@@ -21,6 +21,9 @@ def coverage_of(net, criteria):
 
 
 def fuzzer_of(net, digits, criteria, **settings):
+    """A fuzzer that goes by Algorithm 1 unless the settings say otherwise."""
+    if not {"settings", "rules"} & settings.keys():
+        settings = {"guide": "coverage", **settings}
     return nc.Fuzzer(coverage_of(net, criteria), digits.inputs, digits.labels, levels=16, **settings)
 
 

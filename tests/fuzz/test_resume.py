@@ -318,7 +318,8 @@ def test_coverage_that_was_deleted_and_cannot_be_made_again(net, digits, tmp_pat
     def fuzzer(before):
         coverage = nc.Coverage(net, [nc.NLC()])
         coverage.update(before / 16)
-        return nc.Fuzzer(coverage, digits.inputs, digits.labels, levels=16, wave=16, folder=tmp_path / "c")
+        plain = {"guide": "coverage", "mutation_choice": "uniform"}
+        return nc.Fuzzer(coverage, digits.inputs, digits.labels, levels=16, wave=16, folder=tmp_path / "c", **plain)
 
     expected = fuzzer(demo.digits("train").inputs[:200]).run(iterations=30)
     shutil.rmtree(tmp_path / "c" / "coverage")

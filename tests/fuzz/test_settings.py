@@ -6,23 +6,27 @@ import json
 
 import numpy as np
 import pytest
+import typer
+from typer.testing import CliRunner
 
 import neuralcov as nc
 from neuralcov.cli.fuzz import run
-from neuralcov.cli.fuzz_options import with_settings
+from neuralcov.cli.fuzz_options import Rules, with_settings
 from neuralcov.core.errors import CampaignError, InputError, MismatchError
 from neuralcov.fuzz import FuzzSettings, Schedule
 from neuralcov.fuzz.campaign.folder import CampaignFolder
+from neuralcov.fuzz.rules import PUBLISHED
 from tests.fuzz.support import fuzzer_of
 
 NAMES = [entry.name for entry in dataclasses.fields(FuzzSettings)]
 
 
 def test_an_object_and_its_fields_say_the_same(net, digits):
-    settings = FuzzSettings(wave=8, tries=5, schedule="fresh")
+    plain = {"guide": "coverage"}
+    settings = FuzzSettings(wave=8, tries=5, schedule="fresh", **plain)
     by_object = fuzzer_of(net, digits, [nc.NLC()], settings=settings)
     by_fields = fuzzer_of(net, digits, [nc.NLC()], wave=8, tries=5, schedule=Schedule("fresh"))
-    both = fuzzer_of(net, digits, [nc.NLC()], settings=FuzzSettings(wave=8, schedule="fresh"), tries=5)
+    both = fuzzer_of(net, digits, [nc.NLC()], settings=FuzzSettings(wave=8, schedule="fresh", **plain), tries=5)
     assert by_object.settings == by_fields.settings == both.settings == settings
     with pytest.raises(TypeError, match="there is no argument or setting 'waves'; settings are guide, "):
         fuzzer_of(net, digits, [nc.NLC()], waves=8)
@@ -43,6 +47,11 @@ def test_the_first_setting_that_differs_is_named():
     assert FuzzSettings(tries=9).first_difference(stored) == "seed"
     assert FuzzSettings(tries=9, seed=4).first_difference(stored) is None
     assert FuzzSettings(tries=1).first_difference({}) is None
+    plain = FuzzSettings(guide="coverage", mutation_choice="uniform").to_json()
+    assert FuzzSettings(guide="coverage").first_difference(plain) is None
+    assert FuzzSettings(guide="coverage", mutation_choice="bandit").first_difference(plain) == "mutation_choice"
+    assert [FuzzSettings(guide=guide).chosen_by for guide in ("coverage", "random")] == ["uniform"] * 2
+    assert [FuzzSettings(guide=guide).chosen_by for guide in ("margin", "elites+coverage")] == ["bandit"] * 2
 
 
 def test_the_command_has_an_option_for_every_setting():
@@ -50,15 +59,30 @@ def test_the_command_has_an_option_for_every_setting():
     assert set(NAMES) <= set(parameters)
     assert "settings" not in parameters
     assert all(parameters[name].default == getattr(FuzzSettings(), name) for name in NAMES if name != "schedule")
-    given = {}
 
+
+def test_the_command_takes_what_a_person_gives_and_the_rest_from_the_rules():
+    given = {}
+    app = typer.Typer()
+
+    @app.command()
     @with_settings
-    def command(*, settings: FuzzSettings, other: int = 1) -> None:
+    def command(*, settings: FuzzSettings, other: int = 1, rules: Rules = None) -> None:
         given.update(settings=settings, other=other)
 
-    defaults = {name: parameter.default for name, parameter in inspect.signature(command).parameters.items()}
-    command(**{**defaults, "wave": 5, "other": 2})
-    assert given == {"settings": FuzzSettings(wave=5), "other": 2}
+    def settings_of(*words):
+        result = CliRunner().invoke(app, words)
+        assert result.exit_code == 0, result.output
+        return given["settings"]
+
+    assert settings_of("--wave", "5", "--other", "2") == FuzzSettings(wave=5)
+    assert given["other"] == 2
+    assert settings_of("--rules", "published") == PUBLISHED
+    # The value that is the default elsewhere counts if somebody gives it.
+    assert settings_of("--rules", "published", "--beta", "0.4", "--no-identities") == dataclasses.replace(
+        PUBLISHED, beta=0.4, identities=False
+    )
+    assert isinstance(CliRunner().invoke(app, ["--rules", "old"]).exception, InputError)
 
 
 def as_schema_1(folder, order=None):
@@ -76,7 +100,8 @@ def test_a_folder_of_schema_1_goes_on_with_its_settings_only(net, digits, tmp_pa
     folder = CampaignFolder(tmp_path / "c")
     fuzzer_of(net, digits, [nc.NLC()], wave=8, folder=folder.path, pictures=3).run(iterations=8)
     as_schema_1(folder.path, {"model": "demo:digits", "wave": 8, "pictures": 3, "checkpoint": 5.0})
-    assert folder.settings() == FuzzSettings(wave=8, pictures=3, checkpoint=5.0)
+    plain = FuzzSettings(guide="coverage")
+    assert folder.settings() == plain.changed(wave=8, pictures=3, checkpoint=5.0)
     for changes, name in (({"rounds": 2}, "rounds 8, this one 2"), ({"beta": 0.5}, r"beta 0\.4, this one 0\.5")):
         with pytest.raises(MismatchError, match=f"the campaign there has {name}; give it what it had"):
             fuzzer_of(net, digits, [nc.NLC()], wave=8, folder=folder.path, **changes).resume(iterations=9)

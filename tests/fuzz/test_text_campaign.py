@@ -38,7 +38,18 @@ def fuzzer(folder):
     model = Sentiment()
     coverage = nc.Coverage(model, [nc.NLC()])
     mutations = text_mutations(WORDS, model.embedding.weight)
-    return nc.Fuzzer(coverage, texts(), mutations=mutations, words=WORDS, wave=8, folder=folder, alpha=0.4, tries=10)
+    return nc.Fuzzer(
+        coverage,
+        texts(),
+        mutations=mutations,
+        words=WORDS,
+        wave=8,
+        folder=folder,
+        alpha=0.4,
+        tries=10,
+        guide="coverage",
+        mutation_choice="uniform",
+    )
 
 
 def test_a_campaign_over_texts(tmp_path):

@@ -116,11 +116,15 @@ def texts(size=24, length=14):
     return torch.from_numpy(np.where(np.arange(length) < lengths[:, None], rows, 0))
 
 
+# What campaigns did before there were other guides.
+FIRST = {"guide": "coverage"}
+
+
 def image_fuzzer(folder):
     """Build the fuzzer of the image campaign."""
     mutations = [nc.fuzz.Brightness([10, 20, 40, 80]), nc.fuzz.Contrast([0.6, 0.8, 1.2, 1.4])]
     coverage = nc.Coverage(Classifier(), [nc.NLC(), nc.NC(0.5)])
-    return nc.Fuzzer(coverage, pictures(), mutations=mutations, folder=folder, wave=8, tries=5, pictures=2)
+    return nc.Fuzzer(coverage, pictures(), mutations=mutations, folder=folder, wave=8, tries=5, pictures=2, **FIRST)
 
 
 def text_fuzzer(folder):
@@ -129,5 +133,14 @@ def text_fuzzer(folder):
     mutations = nc.fuzz.text_mutations(WORDS, model.embedding.weight)
     coverage = nc.Coverage(model, [nc.NLC()])
     return nc.Fuzzer(
-        coverage, texts(), mutations=mutations, words=WORDS, wave=8, folder=folder, alpha=0.4, tries=10, pictures=2
+        coverage,
+        texts(),
+        mutations=mutations,
+        words=WORDS,
+        wave=8,
+        folder=folder,
+        alpha=0.4,
+        tries=10,
+        pictures=2,
+        **FIRST,
     )

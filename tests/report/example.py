@@ -100,6 +100,9 @@ def _neurons(layer, neurons):
         tuple(range(3, 9)) if layer == "fc1" else (),
         (),
         tuple(float(share) for share in 0.8 * falling / falling.sum()),
+        6 if layer == "fc1" else 0,
+        0,
+        {"KMNC(100)": 0.9},
     )
 
 

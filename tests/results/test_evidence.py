@@ -148,7 +148,8 @@ def test_thresholds_are_judged_again():
     checks = (Check("NC(0.75)", True, "…", asks="min"), Check("inputs", False, "…", asks="max"))
     stated = evidence().judged(policy, Verdict("s", checks))
     assert stated.thresholds[0] == {
-        "asks": "min", "figure": "NC(0.75)", "limit": 0.4, "place": None, "requirement": "SR-1", "reason": "half of the neurons",
+        "asks": "min", "figure": "NC(0.75)", "limit": 0.4, "place": None, "requirement": "SR-1",
+        "reason": "half of the neurons",
     }  # fmt: skip
     assert all(figure.agrees for figure in verdicts_again(stated, result()))
     assert [figure.agrees for figure in verdicts_again(stated, result(0.3))] == [False, True]

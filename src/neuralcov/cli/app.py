@@ -19,8 +19,10 @@ from neuralcov.cli.gate import compare, gate
 from neuralcov.cli.layers import layers
 from neuralcov.cli.measure import measure
 from neuralcov.cli.ranking import minimise, rank, select
+from neuralcov.cli.report import report
 from neuralcov.cli.selftest import selftest
 from neuralcov.cli.show import show
+from neuralcov.cli.streams import end_on_terminate, prepare_streams
 from neuralcov.cli.verify import verify
 
 app = typer.Typer(
@@ -52,6 +54,7 @@ COMMANDS = (
     layers,
     measure,
     show,
+    report,
     compare,
     gate,
     verify,
@@ -76,8 +79,10 @@ for entry in entry_points(group="neuralcov.commands"):
 
 def main() -> None:
     """Run a command; every error ends in one sentence and an exit code that tells whose it was."""
+    prepare_streams()
     warnings.showwarning = show_warning
     try:
-        app()
+        with end_on_terminate():
+            app()
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         end(error)

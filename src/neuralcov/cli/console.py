@@ -15,21 +15,11 @@ from neuralcov.report import layer_tables, missing_table, sanity_lines, slice_ta
 from neuralcov.results import Results
 
 
-class _Output(Console):
-    """Print results for as long as somebody reads them."""
-
-    def on_broken_pipe(self) -> None:
-        """End well if whoever read has gone, for example ``head``."""
-        # Python would complain once more when it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise SystemExit(0)
-
-
 def output() -> Console:
     """Return the console for results. Tables keep their width when nobody's terminal limits it."""
     width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 120
     # Names of files and layers may hold square brackets or colons, which are no markup.
-    return _Output(width=width, markup=False, emoji=False)
+    return Console(width=width, markup=False, emoji=False)
 
 
 def print_result(result: Results, *, by_layer: bool = False, findings: bool = False) -> None:

@@ -18,8 +18,8 @@ from neuralcov.cli.console import output
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.files import write_json
-from neuralcov.coverage.batches import tracked
 from neuralcov.coverage.coverage import Coverage
+from neuralcov.coverage.loaders import tracked
 from neuralcov.criteria import ALL, NC, NLC
 from neuralcov.fuzz import Campaign, Fuzzer
 from neuralcov.fuzz.campaign.folder import CampaignFolder

@@ -6,7 +6,6 @@ import os
 import platform
 import re
 from importlib.metadata import PackageNotFoundError, entry_points, requires, version
-from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -29,7 +28,7 @@ _HIDDEN = ("dev", "all")
 
 
 def doctor(
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the same as JSON there.")] = None,
+    json_file: Annotated[str | None, typer.Option("--json", help="Write the same as JSON there.")] = None,
 ) -> None:
     """Show versions, devices and optional packages, and say what to install for what is missing."""
     found = diagnose()

@@ -21,7 +21,8 @@ import typer
 
 import neuralcov
 from neuralcov.cli.console import complain
-from neuralcov.core.errors import NeuralcovError
+from neuralcov.core.errors import NeuralcovError, RankError
+from neuralcov.core.memory import out_of_memory
 from neuralcov.sources.models import raised_by_model
 
 FINE, NO, WRONG_USE, BUG, MACHINE, INTERRUPTED = 0, 1, 2, 3, 4, 130
@@ -42,8 +43,6 @@ _OF_THE_MACHINE = frozenset(
         errno.ESTALE,
     }
 )
-# PyTorch has no error type of its own for the memory of the host.
-_OUT_OF_HOST_MEMORY = ("DefaultCPUAllocator", "not enough memory", "CUDA error: out of memory")
 
 
 def end(error: BaseException) -> NoReturn:
@@ -99,14 +98,13 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _is_of_the_machine(error: BaseException) -> bool:
     if isinstance(error, NeuralcovError):
-        return False  # a memory= that was set too low is the user's to change
-    if isinstance(error, (MemoryError, torch.OutOfMemoryError, TimeoutError, ConnectionError)):
+        # A memory= that was set too low is the user's to change.
+        return isinstance(error, RankError)
+    if out_of_memory(error) or isinstance(error, (TimeoutError, ConnectionError)):
         return True
     if isinstance(error, OSError):
         return error.errno in _OF_THE_MACHINE
-    if torch.distributed.is_available() and isinstance(error, torch.distributed.DistError):
-        return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_HOST_MEMORY)
+    return torch.distributed.is_available() and isinstance(error, torch.distributed.DistError)
 
 
 def _is_of_the_user(error: BaseException) -> bool:

@@ -14,6 +14,7 @@ from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_options import (
     Against,
     AgainstWeights,
+    Calls,
     Data,
     Device,
     FailOnFaults,
@@ -23,6 +24,7 @@ from neuralcov.cli.fuzz_options import (
     Minutes,
     Numbers,
     OwnModel,
+    Rules,
     Shrink,
     Styles,
     Trust,
@@ -34,18 +36,22 @@ from neuralcov.cli.fuzz_output import (
     draw_sheet,
     export_line,
     measure_quality,
+    mended_line,
     replay_line,
     show_campaign,
     shrink_and_save,
 )
+from neuralcov.cli.fuzz_page import campaign_content
 from neuralcov.cli.fuzz_setup import CampaignNames, absolute_name, build
 from neuralcov.cli.fuzz_trust import Given, reopen
 from neuralcov.core.errors import InputError
-from neuralcov.core.files import write_json
+from neuralcov.core.files import write_json, write_text
+from neuralcov.fuzz.campaign.dataset import ARRAYS, export_dataset
 from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
 from neuralcov.fuzz.campaign.reader import PARTS, open_campaign
 from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.fuzz.settings import FuzzSettings
+from neuralcov.report.campaign import render_campaign
 from neuralcov.report.text import show_value
 from neuralcov.sources.data import parse_channels
 from neuralcov.sources.models import weights_of
@@ -70,6 +76,7 @@ def run(
     minutes: Minutes = None,
     faults: Faults = None,
     until_new: UntilNew = None,
+    calls: Calls = None,
     mutations: Annotated[
         str | None, typer.Option(help="Names joined by commas, such as contrast,rotation,style; all usual ones else.")
     ] = None,
@@ -84,6 +91,14 @@ def run(
     against_weights: Annotated[Path | None, typer.Option(help="Its weights.")] = None,
     mean: Annotated[str | None, typer.Option(help="Per channel, subtracted from pixels in [0, 1].")] = None,
     std: Annotated[str | None, typer.Option(help="Per channel, by which they are then divided.")] = None,
+    vocabulary: Annotated[
+        Path | None, typer.Option(help="Of texts: a file with a word per line; line i, counted from 0, is token i.")
+    ] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Of texts: the folder or name of one of Hugging Face.")] = None,
+    initial_data: Annotated[
+        str | None, typer.Option(help="With --initial given: training data, of which 1,000 are observed first.")
+    ] = None,
+    rules: Rules = None,
     *,
     settings: FuzzSettings,
     device: options.Device = "cpu",
@@ -108,6 +123,9 @@ def run(
         against_weights=None if against_weights is None else str(against_weights.resolve()),
         mean=parse_channels(mean),
         std=parse_channels(std),
+        vocabulary=None if vocabulary is None else str(vocabulary.resolve()),
+        tokenizer=None if tokenizer is None else absolute_name(tokenizer),
+        initial_data=None if initial_data is None else absolute_name(initial_data),
         device=device,
         deterministic=deterministic,
     )
@@ -121,7 +139,9 @@ def run(
             note(told)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
-        campaign = prepared.fuzzer.run(iterations, seconds=limit, faults=faults, until_new=until_new, progress=True)
+        campaign = prepared.fuzzer.run(
+            iterations, seconds=limit, faults=faults, until_new=until_new, calls=calls, progress=True
+        )
     conclude(prepared, campaign, shrink, fail_on_faults)
 
 
@@ -140,6 +160,7 @@ def resume(
     minutes: Minutes = None,
     faults: Faults = None,
     until_new: UntilNew = None,
+    calls: Calls = None,
     shrink: Shrink = True,
     fail_on_faults: FailOnFaults = False,
 ) -> None:
@@ -148,7 +169,9 @@ def resume(
     prepared = reopen(folder, given, searching=True)
     with _hints(folder):
         limit = None if minutes is None else 60 * minutes
-        campaign = prepared.fuzzer.resume(iterations, seconds=limit, faults=faults, until_new=until_new, progress=True)
+        campaign = prepared.fuzzer.resume(
+            iterations, seconds=limit, faults=faults, until_new=until_new, calls=calls, progress=True
+        )
     if not campaign.exact:
         note("waves since the last checkpoint came out otherwise here than logged: coverage follows the log")
     conclude(prepared, campaign, shrink, fail_on_faults)
@@ -179,7 +202,7 @@ def replay(
     rebuilt = sum(entry.rebuilt for entry in found)
     output().print(
         f"{len(still)} of {len(found)} faults are still there, {again} of them as they were; {rebuilt} are made anew "
-        "from their origin to the last bit",
+        f"from their origin to the last bit; {mended_line(found)}",
         soft_wrap=True,
         highlight=False,
     )
@@ -218,18 +241,38 @@ def export(
     to: Annotated[Path, typer.Option("--output", "-o", help="Where pictures go.")],
     what: Annotated[list[str] | None, typer.Option(help=f"{', '.join(PARTS)}; repeat it. Faults by default.")] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="At most so many of each.")] = None,
+    dataset: Annotated[
+        bool, typer.Option("--dataset", help="Write faults as a data set with their true labels, to train on.")
+    ] = False,
 ) -> None:
     """Write faults, the queue or the seeds as pictures (or text), with an index; needs no model."""
     campaign = open_campaign(folder)
+    if dataset:
+        if what and what != ["faults"]:
+            raise InputError(f"--dataset with --what {', '.join(what)}: expected faults alone")
+        count = export_dataset(campaign, to, limit=limit)
+        output().print(export_line("faults", count, to / ARRAYS), soft_wrap=True, highlight=False)
+        return
     for part in what or ["faults"]:
         count = campaign.export(part, to, limit=limit)
         output().print(export_line(part, count, to / part), soft_wrap=True, highlight=False)
 
 
 @fuzz.command()
-def show(folder: Folder) -> None:
+def show(
+    folder: Folder,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page too: counts over time, groups of faults, before and after.")
+    ] = None,
+) -> None:
     """Show how a campaign stands; one that is running may be looked at too."""
-    show_campaign(open_campaign(folder))
+    campaign = open_campaign(folder)
+    show_campaign(campaign)
+    if html is None:
+        return
+    with write_errors(html):
+        write_text(html, render_campaign(campaign_content(campaign)))
+    output().print(f"the page is {html}", soft_wrap=True, highlight=False)
 
 
 @fuzz.command()

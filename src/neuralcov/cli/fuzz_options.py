@@ -11,6 +11,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from neuralcov.fuzz.rules import RULES, settings_of
 from neuralcov.fuzz.settings import FuzzSettings
 
 Folder = Annotated[Path, typer.Argument(help="The campaign's folder.")]
@@ -20,6 +21,14 @@ Faults = Annotated[int | None, typer.Option(min=1, help="Stop once so many fault
 UntilNew = Annotated[
     float | None,
     typer.Option(help="Stop when a further mutant shows something new with less than this chance, such as 0.001."),
+]
+Calls = Annotated[int | None, typer.Option(min=1, help="Stop once the model was run on so many mutants.")]
+Rules = Annotated[
+    str | None,
+    typer.Option(
+        help=f"Settings by name: {', '.join(RULES)}; published: those of the NLC paper's artefact; paper: of its text. "
+        "Options beside it go first."
+    ),
 ]
 FailOnFaults = Annotated[bool, typer.Option("--fail-on-faults", help="Exit with 1 if there are faults.")]
 OwnModel = Annotated[
@@ -37,11 +46,15 @@ Shrink = Annotated[bool, typer.Option(help="At the end, leave out mutations that
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option per field of FuzzSettings, in place of its parameter ``settings``."""
+    """Give a command an option per field of FuzzSettings, in place of its parameter ``settings``.
+
+    What a person does not give comes from the settings that ``--rules`` names.
+    """
     signature = inspect.signature(command, eval_str=True)
     hints = get_type_hints(FuzzSettings)
     names = [entry.name for entry in fields(FuzzSettings)]
-    parameters: list[inspect.Parameter] = []
+    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    parameters = [context]
     for parameter in signature.parameters.values():
         if parameter.name != "settings":
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
@@ -54,11 +67,19 @@ def with_settings(command: Callable[..., None]) -> Callable[..., None]:
             )
 
     @functools.wraps(command)
-    def wrapped(**given: Any) -> None:
-        settings = FuzzSettings(**{name: given.pop(name) for name in names})
+    def wrapped(context: typer.Context, **given: Any) -> None:
+        told = {name: given.pop(name) for name in names}
+        chosen = {name: value for name, value in told.items() if _was_given(context, name)}
+        settings = settings_of(given.pop("rules")).changed(**chosen)
         command(**given, settings=settings)
 
     # Typer reads options from the signature.
     wrapped.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     wrapped.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return wrapped
+
+
+def _was_given(context: typer.Context, name: str) -> bool:
+    """Return whether a person gave an option, on the command line or in the environment."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name != "DEFAULT"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +14,28 @@ from torch import Tensor
 
 from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_setup import PreparedFuzzer
-from neuralcov.core.errors import InputError
+from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.fuzz.campaign.folder import write_errors
 from neuralcov.fuzz.campaign.reader import StoredCampaign
 from neuralcov.fuzz.campaign.result import Campaign, Stats
 from neuralcov.fuzz.campaign.writer import save_shrunk
-from neuralcov.fuzz.faults.fault import Fault, best_example, group_words, grouped, main_cause
+from neuralcov.fuzz.faults.fault import Fault, best_example, group_words, grouped, main_cause, needed_cause
 from neuralcov.fuzz.faults.pictures import fault_sheet, pick_from_groups, save_image
 from neuralcov.fuzz.faults.quality import classes_reached, naturalness, scaled_entropy
 from neuralcov.fuzz.faults.replay import Replay, Shrunk
-from neuralcov.fuzz.formats import Pixels
+from neuralcov.fuzz.faults.texts import difference
+from neuralcov.fuzz.formats import Pixels, Tokens
 from neuralcov.report.text import show_value
 from neuralcov.sources.models import load_model
 
 _ON_SHEET = 24
 _GROUPS_SHOWN = 12
+_TEXTS_SHOWN = 5
 
 
 def show_campaign(campaign: StoredCampaign) -> None:
     """Show how a campaign stands, from its folder alone."""
-    notes, counts = campaign.config["notes"], campaign.state.counts
+    notes, counts = campaign.config.get("notes", {}), campaign.state.counts
     names = notes.get("order", {})
     output().print(
         f"{names.get('model', 'a model')} on {names.get('data', 'inputs')}, {len(campaign.state.labels)} seeds: "
@@ -44,11 +47,27 @@ def show_campaign(campaign: StoredCampaign) -> None:
     )
     lines = campaign.folder.stats()
     if lines:
-        _show_coverage(Stats(**lines[-1]))
+        _show_coverage(_stats_of(lines[-1], campaign.folder.path / "stats.jsonl"))
     _show_groups(campaign.faults, notes.get("classes"))
     cause = main_cause(campaign.faults, campaign.mutations)
     if cause is not None:
         output().print(cause, soft_wrap=True, highlight=False)
+
+
+def _stats_of(line: Mapping[str, Any], path: Path) -> Stats:
+    """Read a line of figures, or refuse one that no campaign writes."""
+    try:
+        found = Stats(**line)
+        fine = found.values.keys() == found.growth.keys() and all(
+            isinstance(number, (int, float)) and abs(number) <= sys.float_info.max
+            for number in (*found.values.values(), *found.growth.values())
+        )
+        if not fine:
+            raise TypeError("figures that are no numbers")
+        _ = found.still_new, found.still_faults  # read off the figures
+    except (TypeError, AttributeError, ValueError, KeyError, OverflowError) as error:
+        raise CampaignError(f"{path}: the last line is damaged ({error}); remove that line") from error
+    return found
 
 
 def conclude(prepared: PreparedFuzzer, campaign: Campaign, shrink: bool, fail_on_faults: bool) -> None:
@@ -78,7 +97,9 @@ def conclude(prepared: PreparedFuzzer, campaign: Campaign, shrink: bool, fail_on
     if shrink and campaign.faults and fuzzer.folder is not None:
         groups = grouped(campaign.faults).values()
         pictured = [fault for group in groups for fault in group[: fuzzer.settings.pictures]]
-        draw_sheet(prepared, shrink_and_save(prepared, sorted(pictured, key=lambda fault: fault.number)))
+        shrunk = shrink_and_save(prepared, sorted(pictured, key=lambda fault: fault.number))
+        draw_sheet(prepared, shrunk)
+        _show_texts(prepared, shrunk)
     if fail_on_faults and campaign.faults:
         raise typer.Exit(1)
 
@@ -90,6 +111,9 @@ def shrink_and_save(prepared: PreparedFuzzer, faults: list[Fault]) -> list[Shrun
     shrunk = fuzzer.shrink(faults)
     smaller = save_shrunk(fuzzer.folder, shrunk, fuzzer.mutations, fuzzer.input_format)
     output().print(f"{smaller} of {len(shrunk)} faults need fewer mutations than they had", highlight=False)
+    cause = needed_cause([entry.steps for entry in shrunk], fuzzer.mutations)
+    if cause is not None:
+        output().print(cause, soft_wrap=True, highlight=False)
     return shrunk
 
 
@@ -110,6 +134,28 @@ def draw_sheet(prepared: PreparedFuzzer, shrunk: Sequence[Shrunk]) -> None:
         with write_errors(target):
             save_image(page, target)
         output().print(f"some are drawn in {target}", soft_wrap=True, highlight=False)
+
+
+def _show_texts(prepared: PreparedFuzzer, shrunk: Sequence[Shrunk]) -> None:
+    """Show the best example of the largest groups of faults in texts: what changed, between brackets."""
+    told = prepared.fuzzer.input_format
+    if not isinstance(told, Tokens):
+        return
+    by_number = {entry.fault.number: entry for entry in shrunk}
+    groups = grouped(entry.fault for entry in shrunk)
+    for group, members in list(groups.items())[:_TEXTS_SHOWN]:
+        entry = by_number[best_example(members).number]
+        origin = told.text(prepared.samples.inputs[entry.fault.root])
+        said = difference(origin, told.text(entry.input))
+        output().print(
+            f"{group_words(group, prepared.samples.classes)}: {said}", soft_wrap=True, highlight=False, markup=False
+        )
+
+
+def mended_line(found: Sequence[Replay]) -> str:
+    """Say how many faults are there no more."""
+    mended = sum(not entry.still_there for entry in found)
+    return f"{mended} of {len(found)} faults {'is' if mended == 1 else 'are'} mended"
 
 
 def export_line(part: str, count: int, folder: Path) -> str:

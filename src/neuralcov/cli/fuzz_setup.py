@@ -11,14 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from neuralcov.core.errors import CampaignError, InputError
+from neuralcov.core.files import is_file
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.criteria import NC
 from neuralcov.fuzz import Fuzzer, FuzzSettings, Mutation, Stylise, image_mutations, style_folder, text_mutations
 from neuralcov.fuzz.campaign.folder import CampaignFolder
-from neuralcov.sources.data import choose, load_samples
+from neuralcov.sources.data import choose, load_data, load_samples
 from neuralcov.sources.models import load_model
 from neuralcov.sources.names import criterion_from_text, split_call
 from neuralcov.sources.samples import Samples
+from neuralcov.sources.texts import holds_texts, text_samples
 
 _CALIBRATION = "calibration.ncal"
 # Sources whose names are paths.
@@ -47,6 +49,9 @@ class CampaignNames:
     against_weights: str | None = None
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
+    vocabulary: str | None = None
+    tokenizer: str | None = None
+    initial_data: str | None = None
     device: str = "cpu"
     deterministic: bool = False
 
@@ -88,7 +93,7 @@ def _whole(path: str) -> str:
 
 def names_of(folder: Path) -> CampaignNames:
     """Return what the campaign in a folder was started with."""
-    notes = CampaignFolder(folder).config()["notes"]
+    notes = CampaignFolder(folder).config().get("notes", {})
     if "order" not in notes:
         raise CampaignError(
             f"{folder}: this campaign was started from Python: build the same Fuzzer there and call its resume(), "
@@ -101,7 +106,21 @@ def names_of(folder: Path) -> CampaignNames:
         for name, value in notes["order"].items()
         if name in names
     }
-    return CampaignNames(**known)
+    try:
+        found = CampaignNames(**known)
+    except TypeError as error:
+        raise CampaignError(f"{folder}/config.json: damaged ({error}); take it from a copy") from error
+    wrong = next(
+        (
+            name
+            for name in ("model", "data", "weights", "calibrate", "styles", "against", "device", "layers")
+            if not isinstance(getattr(found, name), (str, type(None)))
+        ),
+        None,
+    )
+    if wrong is not None or not all(isinstance(text, str) for text in (*found.criteria, *found.mutations)):
+        raise CampaignError(f"{folder}/config.json: damaged ({wrong or 'criteria'} is no text); take it from a copy")
+    return found
 
 
 def build(
@@ -132,9 +151,11 @@ def build(
         coverage = Coverage(model, [NC()], layers=names.layers)
     if searching and settings.uses_coverage:
         _calibrate(coverage, names, settings.batch, folder, resumed)
+        if not resumed:
+            _observe_first(coverage, names, settings)
     samples = kept
     if samples is None:
-        samples = choose(load_samples(names.data, mean=names.mean, std=names.std), names.seeds, settings.seed)
+        samples = choose(_samples(names, model), names.seeds, settings.seed)
     second_model = None
     if names.against is not None:
         second_model = load_model(names.against, _path(names.against_weights), names.device)
@@ -142,11 +163,12 @@ def build(
         coverage,
         samples.inputs,
         samples.labels,
-        mutations=_mutations(names, samples, model),
+        mutations=_mutations(names, samples, model, settings),
         preprocess=_preprocess(samples),
         folder=folder,
         settings=settings,
         levels=samples.levels,
+        padding=0 if samples.text_call is None else samples.text_call.padding,
         words=samples.words,
         against=second_model,
         notes={
@@ -157,6 +179,7 @@ def build(
                 "mean": list(samples.mean),
                 "std": list(samples.std),
                 "texts": samples.lengths is not None,
+                **({} if samples.text_call is None else {"text call": samples.text_call.to_json()}),
             },
         },
     )
@@ -168,7 +191,7 @@ def _calibrate(coverage: Coverage, names: CampaignNames, batch: int, folder: Pat
     if resumed and kept.is_file():
         coverage.calibrate(kept)
     elif names.calibrate is not None:
-        if Path(names.calibrate).is_file():
+        if is_file(names.calibrate):
             coverage.calibrate(names.calibrate)
         else:
             training = load_samples(names.calibrate, mean=names.mean, std=names.std, split="train")
@@ -178,7 +201,37 @@ def _calibrate(coverage: Coverage, names: CampaignNames, batch: int, folder: Pat
         coverage.save_calibration(kept)
 
 
+# What the published rules observe before the seeds: so many training inputs, in batches of this size.
+_FIRST_INPUTS, _FIRST_BATCH = 1000, 50
+
+
+def _observe_first(coverage: Coverage, names: CampaignNames, settings: FuzzSettings) -> None:
+    """Have coverage observe training data where the seeds are not what it begins with."""
+    if settings.initial == "seeds":
+        return
+    if names.initial_data is None:
+        raise InputError(
+            "initial='given' (as with --rules published): say --initial-data DATA, the training data that coverage "
+            "observes first, or --initial seeds"
+        )
+    first = load_samples(names.initial_data, mean=names.mean, std=names.std, split="train")
+    some = choose(first, _FIRST_INPUTS, settings.seed)
+    padded = some.lengths is not None
+    coverage.assess(some.named_batches(_FIRST_BATCH) if padded else some.batches(_FIRST_BATCH), progress=False)
+
+
+def _samples(names: CampaignNames, model: nn.Module) -> Samples:
+    """Read the data: images, texts of an offered data set, or texts of one's own."""
+    texts = names.vocabulary is not None or names.tokenizer is not None
+    loader = load_data(names.data, batch_size=1000, split="test").loader
+    if not texts and (hasattr(loader, "samples") or not holds_texts(loader)):
+        return load_samples(names.data, mean=names.mean, std=names.std)
+    return text_samples(names.data, loader, model, vocabulary=names.vocabulary, tokenizer=names.tokenizer)
+
+
 def _preprocess(samples: Samples) -> Callable[[Tensor], Any]:
+    if samples.text_call is not None:
+        return samples.text_call
     if samples.lengths is None:
         return samples.prepare
 
@@ -193,17 +246,22 @@ def count_words(tokens: Tensor) -> Tensor:
     return (tokens != 0).sum(1).clamp(min=1)
 
 
-def _mutations(names: CampaignNames, samples: Samples, model: nn.Module) -> list[Mutation]:
-    if samples.lengths is not None:
+def _mutations(names: CampaignNames, samples: Samples, model: nn.Module, settings: FuzzSettings) -> list[Mutation]:
+    call = samples.text_call
+    if call is not None:
+        vectors = _word_vectors(model, samples.words)
+        found = text_mutations(samples.words, vectors, padding=call.padding, unknown=call.unknown)
+    elif samples.lengths is not None:
         found = text_mutations(samples.words, _word_vectors(model, samples.words))
     elif samples.inputs.dim() != 4:
         kind = "tokens" if not samples.inputs.is_floating_point() and samples.inputs.dim() == 2 else "numbers"
         raise InputError(
             f"data {names.data!r}: inputs of shape {tuple(samples.inputs.shape)} are {kind}; this command mutates "
-            "images (inputs, channels, height, width) and zoo:imdb; in Python, nc.Fuzzer(..., mutations=) takes others"
+            "images (inputs, channels, height, width) and texts; in Python, nc.Fuzzer(..., mutations=) takes others"
         )
     else:
-        found = image_mutations(min(samples.inputs.shape[2:]))
+        side = min(samples.inputs.shape[2:])
+        found = image_mutations(side, identities=settings.identities, border=settings.border)
         if names.styles is not None or "style" in names.mutations:
             found.append(_stylise(names))
     if not names.mutations:

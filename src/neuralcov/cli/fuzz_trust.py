@@ -18,6 +18,7 @@ from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.sources.models import weights_of
 from neuralcov.sources.samples import Samples
+from neuralcov.sources.text_call import TextCall
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ def stored_seeds(folder: Path) -> Samples | None:
             std=tuple(map(float, told["std"])),
             lengths=count_words(inputs) if told["texts"] else None,
             words=_stored_words(folder),
+            text_call=None if told.get("text call") is None else TextCall.from_json(told["text call"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CampaignError(f"{folder}/config.json: how inputs are prepared cannot be read ({error})") from error

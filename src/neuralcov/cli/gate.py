@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 import datetime
-import warnings
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.text import Text
 
-from neuralcov.cli import policy as policies
-from neuralcov.cli.console import note, output
+from neuralcov.cli.asked import AllowAlarm, Baseline, Drop, Least, Most, PolicyFile, gather_policy
+from neuralcov.cli.console import output
 from neuralcov.cli.exits import NO
 from neuralcov.cli.models import same_suite, show_models
-from neuralcov.core.errors import CoverageWarning, InputError
-from neuralcov.core.files import write_json
+from neuralcov.cli.states import compare_states, state_results
+from neuralcov.core.errors import InputError
+from neuralcov.core.files import name_of, write_json
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.report.text import comparison_table, gate_lines, lacking_table
-from neuralcov.results.compare import Comparison, Side
-from neuralcov.results.compare import compare as compare_sides
 from neuralcov.results.gate import judge_gate
 from neuralcov.results.lacking import find_lacking
-from neuralcov.results.policy import Policy
-from neuralcov.results.results import Results
 
-Json = Annotated[Path | None, typer.Option(help="Write the result as JSON.")]
+Json = Annotated[str | None, typer.Option(help="Write the result as JSON.")]
 
 
 def compare(
-    first: Annotated[Path, typer.Argument(help="A state file (.ncov).")],
-    second: Annotated[Path, typer.Argument(help="Another one, of the same criteria and layers.")],
+    first: Annotated[str, typer.Argument(help="A state file (.ncov).")],
+    second: Annotated[str, typer.Argument(help="Another one, of the same criteria and layers.")],
     lacks: Annotated[
         bool, typer.Option("--lacks", help="Show what the first shows and the second lacks: what to collect next.")
     ] = False,
@@ -38,7 +33,7 @@ def compare(
         bool, typer.Option("--models", help="Compare one suite on two networks: figures relative to their training.")
     ] = False,
     inputs: Annotated[
-        tuple[Path, Path] | None,
+        tuple[str, str] | None,
         typer.Option(help="With --models: the tables of both (measure --per-input), to tell which inputs change."),
     ] = None,
     json: Json = None,
@@ -53,10 +48,10 @@ def compare(
         return
     coverages = Coverage.load(first), Coverage.load(second)
     if models:
-        found = _compared((first, second), coverages, models=True)[0]
+        found = compare_states((first, second), coverages, models=True)[0]
         show_models(found, inputs, json, same=same_suite(*coverages))
         return
-    found = _compared((first, second), coverages)[0]
+    found = compare_states((first, second), coverages)[0]
     if json is not None:
         write_json(json, found.to_json())
     console = output()
@@ -66,45 +61,27 @@ def compare(
 
 
 def gate(
-    file: Annotated[Path, typer.Argument(help="A state file (.ncov).")],
-    least: Annotated[
-        list[str] | None, typer.Option("--min", help="NAME=NUMBER, such as LCC.relative=0.9; repeat it.")
-    ] = None,
-    most: Annotated[list[str] | None, typer.Option("--max", help="NAME=NUMBER, such as LCC.off_map=0.1.")] = None,
-    baseline: Annotated[Path | None, typer.Option(help="A state file to compare with.")] = None,
-    max_drop: Annotated[
-        list[str] | None, typer.Option("--max-drop", help="How far below the baseline: 5%, or NAME=5%.")
-    ] = None,
-    policy: Annotated[Path | None, typer.Option(help="The same in a file (.toml), with waivers.")] = None,
-    allow_alarm: Annotated[
-        list[str] | None, typer.Option("--allow-alarm", help="NAME=reason: an alarm that may stand.")
-    ] = None,
+    file: Annotated[str, typer.Argument(help="A state file (.ncov).")],
+    least: Least = None,
+    most: Most = None,
+    baseline: Baseline = None,
+    max_drop: Drop = None,
+    policy: PolicyFile = None,
+    allow_alarm: AllowAlarm = None,
     json: Json = None,
     evidence: Annotated[
-        Path | None, typer.Option(help="Write what was measured, asked and found, for verify (.json).")
+        str | None, typer.Option(help="Write what was measured, asked and found, for verify (.json).")
     ] = None,
 ) -> None:
     """Judge a suite: exit 0 if all that was asked is met, 1 if not."""
-    asked, base = policies.project_policy(Path.cwd())
-    if policy is not None:
-        more, its_base = policies.read_policy(policy)
-        asked, base = asked.joined(more), its_base or base
-    asked = asked.joined(
-        Policy(
-            policies.thresholds(least or [], "--min"),
-            policies.thresholds(most or [], "--max"),
-            policies.drops(max_drop or []),
-            policies.reasons(allow_alarm or []),
-        )
-    )
-    base = baseline or base
+    asked, base = gather_policy(least, most, max_drop, policy, allow_alarm, baseline)
     if not asked.asks:
         raise InputError("nothing is asked: give --min, --max or --max-drop, or a --policy that does")
     coverage = Coverage.load(file)
     if base is None:
-        comparison, result = None, _result(file, coverage)
+        comparison, result = None, state_results(file, coverage)
     else:
-        comparison, result = _compared((base, file), (Coverage.load(base), coverage))
+        comparison, result = compare_states((base, file), (Coverage.load(base), coverage))
     verdict = judge_gate(result, asked, datetime.datetime.now(datetime.UTC).date(), comparison)
     if json is not None:
         write_json(json, verdict.to_json())
@@ -117,38 +94,12 @@ def gate(
         raise typer.Exit(NO)
 
 
-def _show_lacking(field: Path, suite: Path, json: Path | None) -> None:
+def _show_lacking(field: str, suite: str, json: str | None) -> None:
     """Show the kinds that one state shows and another lacks."""
     ours, theirs = Coverage.load(field), Coverage.load(suite)
-    found = find_lacking(_result(field, ours), _result(suite, theirs), ours.lacking(theirs))
+    found = find_lacking(state_results(field, ours), state_results(suite, theirs), ours.lacking(theirs))
     if json is not None:
         write_json(json, found.to_json())
     if not found.rows:
-        raise InputError(f"{field}: no criterion here counts kinds; measure with LCC")
+        raise InputError(f"{name_of(field)}: no criterion here counts kinds; measure with LCC")
     output().print(lacking_table(found))
-
-
-def _compared(
-    paths: tuple[Path, Path], coverages: tuple[Coverage, Coverage], *, models: bool = False
-) -> tuple[Comparison, Results]:
-    """Compare two states, those that count kinds at the size of the smaller one."""
-    fewer = min(coverage.inputs for coverage in coverages)
-    if not fewer:
-        empty = paths[0 if not coverages[0].inputs else 1]
-        raise InputError(f"{empty}: no input was observed: nothing to compare")
-    sides = []
-    for path, coverage in zip(paths, coverages, strict=True):
-        # At its own size a suite is what it is.
-        smaller = coverage.rarefied(fewer) if coverage.inputs > fewer else {}
-        sides.append(Side(_result(path, coverage), {name: value for name, (value, _) in smaller.items()}))
-    for side in sides:
-        for sentence in side.result.findings:
-            note(f"{side.result.suite}: {sentence}")
-    return compare_sides(*sides, models=models), sides[1].result
-
-
-def _result(path: Path, coverage: Coverage) -> Results:
-    with warnings.catch_warnings():
-        # Told as notes.
-        warnings.simplefilter("ignore", CoverageWarning)
-        return coverage.results(suite=path.name)

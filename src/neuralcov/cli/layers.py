@@ -13,8 +13,12 @@ from torch import nn
 
 from neuralcov.cli import options
 from neuralcov.cli.console import output
+from neuralcov.cli.layer_costs import cost_table
+from neuralcov.core.cost import Workload
 from neuralcov.core.errors import InputError, NeuralcovError
+from neuralcov.criteria import ALL
 from neuralcov.sources.models import load_model
+from neuralcov.sources.names import criterion_from_text
 from neuralcov.tap import Batch, Tap
 
 
@@ -26,6 +30,15 @@ def layers(
     tokens: Annotated[bool, typer.Option(help="Inputs are whole numbers (token ids), not floats.")] = False,
     layers: options.Layers = None,
     device: options.Device = "cpu",
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Show what each criterion will take in memory for these layers.")
+    ] = False,
+    criteria: Annotated[
+        list[str] | None, typer.Option("-c", "--criterion", help="With --cost: of these criteria, such as nlc.")
+    ] = None,
+    classes: Annotated[int, typer.Option(min=1, help="With --cost: classes that the model tells apart.")] = 10,
+    inputs: Annotated[int, typer.Option(min=0, help="With --cost: inputs of the suite.")] = 10_000,
+    training_inputs: Annotated[int, typer.Option(min=0, help="With --cost: training inputs to learn from.")] = 50_000,
 ) -> None:
     """Show the layers of a model with the shape of their outputs, their neurons and the totals."""
     net = load_model(model, device=device)
@@ -44,6 +57,13 @@ def layers(
     console = output()
     console.print(table)
     console.print(f"{len(activations.layers)} layers, {activations.layout.neurons:,} neurons")
+    if cost or criteria:
+        # After the model, whose module may define criteria of its own.
+        chosen = [criterion_from_text(text) for text in criteria] if criteria else [cls() for cls in ALL]
+        costs, said = cost_table(chosen, activations.layout, Workload(inputs, training_inputs, classes))
+        console.print(costs)
+        for sentence in said:
+            console.print(sentence)
 
 
 class _output_shapes:  # noqa: N801 - used as a context, like a function

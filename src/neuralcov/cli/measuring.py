@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import distributed, nn
 
 from neuralcov.cli import defaults
+from neuralcov.cli.portable import plain_without_folders
+from neuralcov.cli.workers import calibrate_once
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import is_file
 from neuralcov.coverage.coverage import Coverage
+from neuralcov.distributed import Ranks
 from neuralcov.results import Results
-from neuralcov.sources.data import load_data, parse_channels
+from neuralcov.sources.data import NamedData, load_data, parse_channels
 from neuralcov.sources.models import load_model, weights_of
 from neuralcov.sources.names import criterion_from_text
 from neuralcov.sources.npz import parse_padding
+from neuralcov.sources.shards import Shard
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,7 @@ class Names:
         data: the suite.
         weights: the model's weights.
         calibrate: training data, or a saved calibration.
+        held_out: training data kept out of calibration: a share, or a name.
         init: data to update with first.
         layers: globs on the names of layers.
         mean: per channel.
@@ -40,12 +46,14 @@ class Names:
         batch_size: inputs per forward pass.
         device: where the model runs.
         cuda_graph: whether to record updates as CUDA graphs.
+        shard: which shard of the suite, such as ``3/64``; all of it if none is named.
     """
 
     model: str
     data: str
     weights: str | None = None
     calibrate: str | None = None
+    held_out: str | None = None
     init: str | None = None
     layers: str | None = None
     mean: str | None = None
@@ -55,6 +63,7 @@ class Names:
     batch_size: int = 100
     device: str = "cpu"
     cuda_graph: bool = False
+    shard: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +80,13 @@ def measure_named(
     *,
     slices: Sequence[str] = (),
     per_input: bool = False,
+    keep_inputs: bool = False,
     missing: bool = False,
     errors: bool = False,
-    save_calibration: Path | None = None,
+    save_calibration: str | None = None,
     expect: Callable[[nn.Module], None] = lambda net: None,
+    ranks: Ranks | None = None,
+    sync: str = "end",
 ) -> Measured:
     """Measure a suite.
 
@@ -83,11 +95,23 @@ def measure_named(
         criteria: by which criteria, as texts or built; the defaults if there are none.
         slices: columns of metadata.
         per_input: whether to keep a table of the inputs.
+        keep_inputs: whether to keep what reports show of inputs.
         missing: whether to name neurons of which nothing is covered.
         errors: whether criteria that tick off cells keep their standard errors too.
         save_calibration: where to write what calibration learnt.
         expect: what to check of the model before anything runs.
+        ranks: the processes that share the suite, each of which makes this call; all end with the whole.
+        sync: how they do, as for :meth:`Coverage.assess`.
     """
+    shard = None if names.shard is None else Shard.parse(names.shard)
+    shared: dict[str, Any] = {"progress": None if ranks is None or not ranks.rank else False}
+    if ranks is not None:
+        shared |= {"group": distributed.group.WORLD, "sync": sync}
+
+    def part(loader: Iterable[Any]) -> Iterable[Any]:
+        mine = loader if shard is None else shard.of(loader)
+        return mine if ranks is None else Shard(ranks.rank, ranks.size).of(mine)
+
     weights = None if names.weights is None else Path(names.weights)
     net = load_model(names.model, weights, names.device)
     expect(net)
@@ -95,8 +119,9 @@ def measure_named(
     mean, std = parse_channels(names.mean), parse_channels(names.std)
     read = partial(load_data, batch_size=names.batch_size, mean=mean, std=std, padding=parse_padding(names.padding))
     calibrate, metadata = names.calibrate, split_columns(names.metadata)
-    saved = calibrate is not None and Path(calibrate).is_file()
+    saved = calibrate is not None and is_file(calibrate)
     training = None if calibrate is None or saved else read(calibrate, split="train")
+    apart = _held_out(names, read)
     suite = read(names.data)
     if criteria:
         # After the model, whose module may define criteria of its own.
@@ -119,21 +144,27 @@ def measure_named(
     notes = [told]
     if calibrate is not None:
         if training is None:
-            coverage.calibrate(Path(calibrate))
+            coverage.calibrate(calibrate)
         else:
             notes.append(training.note)
-            coverage.calibrate(training.loader)
-        if save_calibration is not None:
+            if isinstance(apart, NamedData):
+                notes.append(apart.note)
+            held_out = apart.loader if isinstance(apart, NamedData) else apart
+            calibrate_once(coverage, training.loader, held_out, ranks)
+        if save_calibration is not None and (ranks is None or not ranks.rank):
             coverage.save_calibration(save_calibration)
     before, earlier = None, 0
     if names.init is not None:
         first = read(names.init, split="train")
         notes.append(first.note)
-        coverage.assess(first.loader)
+        coverage.assess(part(first.loader), **shared)
         before, earlier = coverage.values(), coverage.inputs
     notes.append(suite.note)
-    coverage.assess(suite.loader, slices=list(slices), per_input=per_input)
-    coverage.note_procedure(batch_size=names.batch_size, names=asdict(names), command=["neuralcov", *sys.argv[1:]])
+    looks: dict[str, Any] = {"slices": list(slices), "per_input": per_input, "keep_inputs": keep_inputs}
+    coverage.assess(part(suite.loader), **looks, **shared)
+    # Files are sent to others, whom the folders of this machine do not concern.
+    told_names, command = plain_without_folders([asdict(names), sys.argv[1:]])
+    coverage.note_procedure(batch_size=names.batch_size, names=told_names, command=["neuralcov", *command])
     result = coverage.results(
         model=names.model,
         suite=suite.name,
@@ -144,6 +175,26 @@ def measure_named(
         missing=missing,
     )
     return Measured(coverage, result)
+
+
+def _held_out(names: Names, read: Callable[..., NamedData]) -> float | NamedData | None:
+    """Return the share of training data to hold out, or the data that are."""
+    if names.held_out is None:
+        return None
+    if names.calibrate is None or Path(names.calibrate).is_file():
+        raise InputError("--held-out goes with --calibrate DATA; a saved calibration has what was held out then")
+    if is_share(names.held_out):
+        return parse_share(names.held_out, "--held-out")
+    return read(names.held_out, split="train")
+
+
+def is_share(text: str) -> bool:
+    """Return whether an option that takes a share or a name is a share.
+
+    >>> is_share("0.1"), is_share("10%"), is_share("npz:apart.npz")
+    (True, True, False)
+    """
+    return text.strip().removesuffix("%").replace(".", "", 1).isdecimal()
 
 
 def split_columns(text: str | None) -> list[str]:

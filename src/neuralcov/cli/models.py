@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import PurePath
 
 from rich.text import Text
 
 from neuralcov.cli.console import note, output
-from neuralcov.core.files import write_json
+from neuralcov.core.files import name_of, write_json
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.report.models import change_lines, change_tables
 from neuralcov.report.text import comparison_table
@@ -21,7 +21,7 @@ def same_suite(first: Coverage, second: Coverage) -> bool:
     return first.inputs == second.inputs and first.has_runs_of(second) and second.has_runs_of(first)
 
 
-def show_models(found: Comparison, tables: tuple[Path, Path] | None, json: Path | None, *, same: bool) -> None:
+def show_models(found: Comparison, tables: tuple[str, str] | None, json: str | None, *, same: bool) -> None:
     """Show relative figures of one suite on two networks, and which inputs they treat otherwise.
 
     Args:
@@ -32,7 +32,7 @@ def show_models(found: Comparison, tables: tuple[Path, Path] | None, json: Path 
     """
     changes: ModelChanges | None = None
     if tables is not None:
-        names = tuple(path.name for path in tables)
+        names = tuple(PurePath(name_of(path)).name for path in tables)
         changes = compare_tables(read_table(tables[0]), read_table(tables[1]), (names[0], names[1]))
     if json is not None:
         write_json(json, {**found.to_json(), "changes": None if changes is None else changes.to_json()})

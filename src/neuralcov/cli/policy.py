@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import AnyPath, beside
+from neuralcov.results.limits import read_number
+from neuralcov.results.limits import reasons as reasons
+from neuralcov.results.limits import thresholds as thresholds
 from neuralcov.results.places import CLASS, KINDS, LAYER, SLICE, Place, PlacedGate
 from neuralcov.results.policy import ALL, MAX, MAX_DROP, MIN, Basis, Policy, Waiver
 
@@ -19,41 +23,19 @@ _EXAMPLES = {LAYER: "'layer4.*'", SLICE: "'weather=rain'"}
 _WAIVER_KEYS = ("gate", *KINDS, "reason", "owner", "expires")
 
 
-def thresholds(texts: Sequence[str], option: str) -> dict[str, float]:
-    """Read ``NAME=NUMBER``; a number may be in per cent."""
-    found = {}
-    for text in texts:
-        name, equals, number = text.rpartition("=")
-        if not equals or not name.strip():
-            raise InputError(f"{option} {text!r}: expected NAME=NUMBER, such as LCC.relative=0.9")
-        found[name.strip()] = _number(number, f"{option} {text!r}")
-    return found
-
-
 def drops(texts: Sequence[str], option: str = "--max-drop") -> dict[str, float]:
     """Read ``5%`` for every criterion, or ``NAME=5%``."""
     found = {}
     for text in texts:
         name, equals, number = text.rpartition("=")
-        limit = _number(number, f"{option} {text!r}")
+        limit = read_number(number, f"{option} {text!r}")
         if limit < 0:
             raise InputError(f"{option} {text!r}: expected 0 or more, such as 5%")
         found[name.strip() if equals else ALL] = limit
     return found
 
 
-def reasons(texts: Sequence[str]) -> dict[str, str]:
-    """Read ``NAME=reason``; without a reason no alarm is allowed."""
-    found = {}
-    for text in texts:
-        name, _, reason = text.partition("=")
-        if not reason.strip():
-            raise InputError(f"--allow-alarm {text!r}: expected a reason as well, such as 'classes=a smoke test'")
-        found[name.strip()] = reason.strip()
-    return found
-
-
-def policy_of(content: Mapping[str, Any], where: str) -> tuple[Policy, Path | None]:
+def policy_of(content: Mapping[str, Any], where: str) -> tuple[Policy, str | None]:
     """Return the policy that a table of a TOML file holds, and its baseline."""
     unknown = [key for key in content if key not in _KEYS]
     if unknown:
@@ -75,23 +57,23 @@ def policy_of(content: Mapping[str, Any], where: str) -> tuple[Policy, Path | No
     )
     for entry in _tables(content, "gate", where):
         policy = policy.joined(_gate(entry, where))
-    return policy, Path(content["baseline"]) if "baseline" in content else None
+    return policy, str(content["baseline"]) if "baseline" in content else None
 
 
-def read_policy(path: Path) -> tuple[Policy, Path | None]:
+def read_policy(path: Path) -> tuple[Policy, AnyPath | None]:
     """Read ``policy.toml``; its baseline is beside it."""
     policy, baseline = policy_of(_read(path), str(path))
-    return policy, None if baseline is None else path.parent / baseline
+    return policy, None if baseline is None else beside(path.parent, baseline)
 
 
-def project_policy(start: Path) -> tuple[Policy, Path | None]:
+def project_policy(start: Path) -> tuple[Policy, AnyPath | None]:
     """Read ``[tool.neuralcov.gate]`` of the ``pyproject.toml`` of this folder or the nearest one above."""
     for folder in (start, *start.parents):
         path = folder / "pyproject.toml"
         if path.is_file():
             content = _read(path).get("tool", {}).get("neuralcov", {}).get("gate", {})
             policy, baseline = policy_of(content, f"{path} [tool.neuralcov.gate]")
-            return policy, None if baseline is None else folder / baseline
+            return policy, None if baseline is None else beside(folder, baseline)
     return Policy(), None
 
 
@@ -158,7 +140,7 @@ def _gate(entry: Any, where: str) -> Policy:
     figure = entry.get("figure")
     if not isinstance(figure, str) or not ("min" in entry or "max" in entry):
         raise InputError(f'{where}: the gate {entry!r} needs a figure and a min or a max: figure = "SNAC", min = 0.1')
-    limits = {key: _number(str(entry[key]), f"{where}: {figure}") for key in (MIN, MAX) if key in entry}
+    limits = {key: read_number(str(entry[key]), f"{where}: {figure}") for key in (MIN, MAX) if key in entry}
     place, basis = _place(entry, where), _basis(entry)
     if place is not None:
         asked = PlacedGate(figure, place, limits.get(MIN), limits.get(MAX), basis.requirement, basis.reason)
@@ -187,13 +169,3 @@ def _tables(content: Mapping[str, Any], key: str, where: str) -> Sequence[Any]:
     if not isinstance(found, list):
         raise InputError(f"{where}: {key} = {found!r}: expected tables, each under [[{key}]]")
     return found
-
-
-def _number(text: str, where: str) -> float:
-    """Read a number, or one in per cent."""
-    plain = text.strip()
-    try:
-        number = float(plain.removesuffix("%"))
-    except ValueError as error:
-        raise InputError(f"{where}: {plain!r} is no number, such as 0.9 or 5%") from error
-    return number / 100 if plain.endswith("%") else number

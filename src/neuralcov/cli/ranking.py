@@ -14,6 +14,7 @@ from rich.text import Text
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import is_file
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.rank import Queue
 from neuralcov.rank import minimise as keep_few
@@ -31,14 +32,14 @@ Inputs = Annotated[
     str, typer.Option("--data", help="The inputs: zoo:NAME, folder:PATH, npz:PATH, hf:PATH or module:factory.")
 ]
 Training = Annotated[str | None, typer.Option("--calibrate", help="Training data, or a saved calibration (.ncal).")]
-To = Annotated[Path | None, typer.Option("--output", "-o", help="Write the queue (.csv or .jsonl).")]
+To = Annotated[str | None, typer.Option("--output", "-o", help="Write the queue (.csv or .jsonl).")]
 Labels = Annotated[
-    Path | None,
+    str | None,
     typer.Option(help="CSV with id,label of a few hundred of the inputs: learn from them what tells faults."),
 ]
 Layer = Annotated[str | None, typer.Option(help="Where surprise is measured; else the last layer before the output.")]
 Traces = Annotated[int, typer.Option(min=1, help="Training inputs to measure surprise against, at most.")]
-Work = Annotated[Path | None, typer.Option(help="Keep what was found in this file; a run that was stopped goes on.")]
+Work = Annotated[str | None, typer.Option(help="Keep what was found in this file; a run that was stopped goes on.")]
 Show = Annotated[int, typer.Option(min=0, help="How many of the first inputs to show.")]
 
 
@@ -172,7 +173,7 @@ def minimise(
     )
 
 
-def _check_output(to: Path | None) -> None:
+def _check_output(to: str | None) -> None:
     if to is not None:
         writer_for(to)
 
@@ -204,8 +205,8 @@ def _set_up(
     preprocessing = scaling if any(scaling.values()) else None
     coverage = Coverage(net, chosen, layers=layers, preprocessing=preprocessing)
     training = None
-    if calibrate is not None and Path(calibrate).is_file():
-        coverage.calibrate(Path(calibrate))
+    if calibrate is not None and is_file(calibrate):
+        coverage.calibrate(calibrate)
     elif calibrate is not None:
         training = read(calibrate, split="train")
     elif any(criterion.learns for criterion in chosen):
@@ -215,7 +216,7 @@ def _set_up(
     return _Setup(coverage, suite, training, tuple(dict.fromkeys(text for text in said if text is not None)))
 
 
-def _deliver(queue: Queue, made: _Setup, to: Path | None, show: int, title: str) -> None:
+def _deliver(queue: Queue, made: _Setup, to: str | None, show: int, title: str) -> None:
     """Write the file first: whoever reads the output may stop reading."""
     if to is not None:
         queue.write(to)

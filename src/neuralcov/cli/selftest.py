@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +22,7 @@ from neuralcov.testing.selftest import BRUTE_FORCE, Tested, record_of, try_crite
 
 
 def selftest(
-    record: Annotated[Path | None, typer.Option(help="Write what was tried and found (.json).")] = None,
+    record: Annotated[str | None, typer.Option(help="Write what was tried and found (.json).")] = None,
     cases: Annotated[int, typer.Option(min=1, help="Cases for each law; ten times as many by brute force.")] = 4,
     device: Annotated[str, typer.Option(help="cuda, …: a device whose results must be the CPU's.")] = "cpu",
 ) -> None:

@@ -8,7 +8,6 @@ settings of installed criteria are used as they stand there.
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,9 +17,10 @@ from torch import nn
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.cli.exits import NO
-from neuralcov.cli.measuring import Names, measure_named
+from neuralcov.cli.measuring import Names, is_share, measure_named
+from neuralcov.cli.portable import LEFT_OUT
 from neuralcov.core.errors import InputError, MismatchError, NeuralcovError, StateFileError
-from neuralcov.core.files import write_json
+from neuralcov.core.files import name_of, read_bytes, write_json
 from neuralcov.coverage.evidence import criteria_of
 from neuralcov.coverage.provenance import model_id, short
 from neuralcov.report.verification import verification_lines
@@ -29,42 +29,43 @@ from neuralcov.results.verification import columns_asked, verdicts_again
 from neuralcov.results.verification import verify as verify_results
 
 # What may be called, or read from a place of the file's choosing.
-_NAMED = ("model", "weights", "data", "calibrate", "init")
+_NAMED = ("model", "weights", "data", "calibrate", "held_out", "init")
 
 
 def verify(
-    file: Annotated[Path, typer.Argument(help="An evidence file (.json).")],
+    file: Annotated[str, typer.Argument(help="An evidence file (.json).")],
     model: Annotated[str | None, typer.Argument(help="The model, as for measure.")] = None,
     data: Annotated[str | None, typer.Option(help="The suite.")] = None,
     weights: options.Weights = None,
     calibrate: Annotated[str | None, typer.Option(help="Training data, or a saved calibration (.ncal).")] = None,
+    held_out: Annotated[str | None, typer.Option(help="Training data that were held out, if by a name.")] = None,
     init: Annotated[str | None, typer.Option(help="Data to update with first, if the file did.")] = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Otherwise the file's.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1, …; otherwise the file's.")] = None,
     trust: Annotated[bool, typer.Option("--trust", help="Use the names in the file; they may call code.")] = False,
-    json: Annotated[Path | None, typer.Option(help="Write the comparison as JSON.")] = None,
+    json: Annotated[str | None, typer.Option(help="Write the comparison as JSON.")] = None,
 ) -> None:
     """Measure once more what an evidence file says: exit 0 if it agrees, 1 if it differs, 2 if it does not fit."""
-    stated = read_evidence(file.read_bytes(), str(file))
-    given = {"model": model, "data": data, "calibrate": calibrate, "init": init}
+    name = name_of(file)
+    stated = read_evidence(read_bytes(file), name)
+    given = {"model": model, "data": data, "calibrate": calibrate, "held_out": held_out, "init": init}
     given["weights"] = None if weights is None else str(weights)
     try:
         stored = _stored_names(stated)
-        names = _names(stored, given, str(file), trust=trust)
+        names = _names(stored, given, name, trust=trust)
         if batch_size is not None:
             names = replace(names, batch_size=batch_size)
-        criteria = criteria_of(stated, str(file))
+        criteria, slices = criteria_of(stated, name), columns_asked(stated)
     except NeuralcovError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise StateFileError(f"{file}: does not say how it was measured ({error!r})") from error
+        raise StateFileError(f"{name}: does not say how it was measured ({error!r})") from error
     if device is not None:
         names = replace(names, device=device)
-    slices = columns_asked(stated)
-    measured = measure_named(names, criteria, slices=slices, expect=lambda net: _require_model(stated, net, str(file)))
+    measured = measure_named(names, criteria, slices=slices, expect=lambda net: _require_model(stated, net, name))
     for sentence in measured.result.notes:
         note(sentence)
-    found = verify_results(stated, measured.coverage.evidence(measured.result), str(file))
+    found = verify_results(stated, measured.coverage.evidence(measured.result), name)
     found = replace(found, figures=(*found.figures, *verdicts_again(stated, measured.result)))
     if json is not None:
         write_json(json, found.to_json())
@@ -107,11 +108,15 @@ def _names(stored: Names, given: dict[str, str | None], name: str, *, trust: boo
             continue
         if key == "weights" and given["model"] is not None:
             continue  # a model that a person names comes with the weights that they name
-        if not trust:
-            how = "on the command line" if key == "model" else f"as --{key}"
+        how = "on the command line" if key == "model" else f"as --{key.replace('_', '-')}"
+        if key == "held_out" and is_share(told):
+            pass  # a number calls nothing
+        elif LEFT_OUT in told:
+            raise InputError(f"{name} names the {key} {told}, whose folder it leaves out: give it {how}")
+        elif not trust:
             raise InputError(f"{name} names the {key} {told}; give it {how}, or --trust to use the name in the file")
         chosen[key] = told
-    for key in ("calibrate", "init"):
+    for key in ("calibrate", "held_out", "init"):
         if chosen[key] is not None and getattr(stored, key) is None:
-            raise InputError(f"--{key}: {name} was measured without; leave it out")
+            raise InputError(f"--{key.replace('_', '-')}: {name} was measured without; leave it out")
     return replace(stored, **chosen)  # type: ignore[arg-type]

@@ -103,6 +103,8 @@ def usable_device(device: torch.device | str) -> torch.device:
     """Return the device, or refuse it in one sentence on why it cannot be used."""
     try:
         chosen = torch.device(device)
+        if chosen.type == "meta":
+            raise TypeError("it holds no numbers")
         torch.empty(0, device=chosen)
     except (RuntimeError, AssertionError, TypeError) as error:
         first = next(iter(str(error).splitlines()), "")

@@ -16,11 +16,9 @@ import hashlib
 import io
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -29,12 +27,11 @@ from torch import Tensor
 
 from neuralcov.core.digests import stored_parts
 from neuralcov.core.errors import ForeignFileError, StateFileError
-from neuralcov.core.files import atomic_write
+from neuralcov.core.files import Place, atomic_write, name_of, opened_to_read
+from neuralcov.core.spill import reserved
 
 SCHEMA = 2
 STATE, CALIBRATION, SEEDS = "state", "calibration", "seeds"
-
-AnyPath = str | os.PathLike[str]
 
 _DTYPES = {
     torch.float64: "F64",
@@ -80,13 +77,13 @@ def canonical(content: Any) -> str:
     return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
-def save(path: AnyPath, content: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+def save(path: Place, content: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
     """Write a file in one step, complete under its name or not there; return its id."""
     try:
         with atomic_write(path) as file:
             return write(file, content, header, tensors)
     except OSError as error:
-        raise StateFileError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise StateFileError(f"{name_of(path)}: cannot be written: {error.strerror or error}") from error
 
 
 def write(file: BinaryIO, content: str, header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
@@ -175,15 +172,18 @@ class Container:
         return StateFileError(f"{self.name}: {sentence}")
 
     def read(self, name: str, *, mapped: bool = False) -> Tensor:
-        """Read a tensor into memory and check its bytes; one that is ``mapped`` stays on disk, checked as well."""
+        """Read a tensor into memory and check its bytes; one that is ``mapped`` is copied to a temporary file instead.
+
+        A map of this file itself would change with it, and end the process if the file were cut short.
+        """
         entry = self.tensors[name]
         count = entry.end - entry.start
-        raw = np.empty(min(count, _CHUNK) if mapped else count, dtype=np.uint8)
+        raw = reserved((count,), np.uint8, "loaded") if mapped and count else np.empty(count, dtype=np.uint8)
         digest = hashlib.sha256()
         self._file.seek(self._data + entry.start)
         for start in range(0, count, _CHUNK):
             wanted = min(_CHUNK, count - start)
-            part = raw[:wanted] if mapped else raw[start : start + wanted]
+            part = raw[start : start + wanted]
             view = part.data
             while len(view):
                 got = self._file.readinto(view)  # type: ignore[attr-defined]
@@ -195,8 +195,6 @@ class Container:
             raise self.error(f"the tensor {name} is damaged (its SHA-256 does not fit): take the file from a copy")
         if not count:
             return torch.empty(entry.shape, dtype=entry.dtype)
-        if mapped:
-            raw = np.memmap(self._file, np.uint8, "c", self._data + entry.start, (count,))
         if entry.dtype == torch.bool:
             bits = np.unpackbits(raw, count=math.prod(entry.shape))
             return torch.from_numpy(bits.view(np.bool_)).reshape(entry.shape)
@@ -236,7 +234,7 @@ class Container:
         try:
             listed = self._old_list(entries) if self.schema == 1 else self.header["tensors"]
             found = {name: _entry(listed[name], entries[name]) for name in listed}
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise self.error(damaged) from error
         end = 0
         for tensor in sorted(found.values(), key=lambda tensor: (tensor.start, tensor.end)):
@@ -277,16 +275,16 @@ def _entry(said: Mapping[str, Any], stored: Mapping[str, Any]) -> StoredTensor:
 
 
 @contextmanager
-def opened(source: AnyPath | bytes, content: str, name: str | None = None) -> Iterator[Container]:
+def opened(source: Place | bytes, content: str, name: str | None = None) -> Iterator[Container]:
     """Open a file, or the bytes of one, that holds ``content``; it is opened once, whatever is read of it."""
     if isinstance(source, bytes):
         yield Container(io.BytesIO(source), name or "the bytes", content)
         return
-    path = Path(source)
-    if not path.is_file():
-        raise StateFileError(f"{path}: there is no such file")
+    called = name or name_of(source)
     try:
-        with path.open("rb", buffering=0) as file:
-            yield Container(file, name or str(path), content)
+        with opened_to_read(source) as file:
+            yield Container(file, called, content)
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise StateFileError(f"{called}: there is no such file") from error
     except OSError as error:
-        raise StateFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+        raise StateFileError(f"{called}: cannot be read: {error.strerror or error}") from error

@@ -18,9 +18,11 @@ from torch import Tensor
 from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import format_value, plain_key
+from neuralcov.core.cost import Cost, Workload, tensor_bytes
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
+from neuralcov.core.memory import parse_bytes
 from neuralcov.core.optional_figures import OptionalFigures
 from neuralcov.core.records import Record
 from neuralcov.core.registry import register
@@ -89,10 +91,13 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
     """A rule that turns activations into a coverage value.
 
     A criterion is a frozen dataclass of hyper-parameters and holds no coverage of its own: states go
-    in and come out. ``learnt`` holds what calibration learnt and is ``None`` before.
+    in and come out. ``learnt`` holds what calibration learnt and is ``None`` before. ``memory`` is the most that may be
+    taken, such as ``"16GiB"``; where layers need more, they are refused before anything is allocated.
     """
 
     learnt: Any = field(default=None, kw_only=True, repr=False)
+    # Not by resource(), which type checkers do not see through.
+    memory: str | int = field(default="16GiB", kw_only=True, metadata={"resource": True})
 
     known: ClassVar[dict[str, type[Criterion[Any]]]] = {}
     definition: ClassVar[int] = 1
@@ -109,6 +114,10 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
         cls.is_base = base
         if not cls.__name__.startswith("_"):
             register(cls)
+
+    def __post_init__(self) -> None:
+        """Check hyper-parameters."""
+        parse_bytes(self.memory)
 
     @cached_property
     def name(self) -> str:
@@ -177,6 +186,10 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
     def init(self, layout: Layout) -> StateT:
         """Return the state that has seen nothing."""
 
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        """Return what the state takes of layers on the meta device; by default what the empty state does."""
+        return Cost(tensor_bytes(self.init(layout)))
+
     @abstractmethod
     def observe(self, state: StateT, batch: Activations, *, donate: bool = False) -> StateT:
         """Return the state after ``batch``.
@@ -196,6 +209,13 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
     @abstractmethod
     def merge(self, a: StateT, b: StateT) -> StateT:
         """Return the state of two suites together; it may share tensors with both, which stay valid."""
+
+    def merge_in(self, a: StateT, b: StateT) -> StateT:
+        """Return the same as :meth:`merge`; the caller gives ``a`` up, and its tensors may be overwritten.
+
+        Override it for large states, so that merging many takes the memory of two.
+        """
+        return self.merge(a, b)
 
     @abstractmethod
     def value(self, state: StateT) -> Float[Tensor, ""]:

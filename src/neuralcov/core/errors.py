@@ -55,6 +55,10 @@ class CampaignError(NeuralcovError, RuntimeError):
     """Say that a fuzzing campaign cannot start or go on: its folder is in use, damaged or of another campaign."""
 
 
+class RankError(NeuralcovError, RuntimeError):
+    """Say that another process of a group failed, is gone, or did not answer in time."""
+
+
 class MissingExtraError(NeuralcovError, ImportError):
     """Say that something needs a package that comes with one of neuralcov's extras."""
 

@@ -6,7 +6,7 @@ import inspect
 from typing import Any
 
 from neuralcov.core.criterion import Criterion
-from neuralcov.core.registry import load_offered, stored_class
+from neuralcov.core.registry import load_offered, load_own, stored_class
 
 
 def criterion_class(name: str) -> type[Criterion[Any]] | None:
@@ -15,8 +15,9 @@ def criterion_class(name: str) -> type[Criterion[Any]] | None:
     A name that nobody has imported may be that of an installed package, which offers its criteria under the entry point
     group ``neuralcov.criteria``.
     """
-    if name.lower() not in Criterion.known:
-        load_offered()
+    for load in (load_own, load_offered):
+        if name.lower() not in Criterion.known:
+            load()
     cls = Criterion.known.get(name.lower())
     return None if cls is None or cls.is_base or inspect.isabstract(cls) else cls
 

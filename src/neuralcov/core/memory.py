@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import torch
 
-from neuralcov.core.errors import HyperParameterError
+from neuralcov.core.errors import HyperParameterError, MemoryBudgetError
 
 _UNITS = {"": 1, "B": 1}
 for _power, _letter in enumerate("KMGT", start=1):
@@ -18,6 +21,9 @@ for _power, _letter in enumerate("KMGT", start=1):
 # when a block fills it, and there the bound only keeps temporaries from filling its memory.
 BLOCK_ELEMENTS = {"cpu": 1 << 18}
 _BLOCK_ELEMENTS_ELSEWHERE = 1 << 26
+
+# PyTorch has no error type of its own for the memory of the host.
+_OUT_OF_HOST_MEMORY = ("DefaultCPUAllocator", "not enough memory", "CUDA error: out of memory")
 
 
 def parse_bytes(text: str | int) -> int:
@@ -36,6 +42,36 @@ def parse_bytes(text: str | int) -> int:
     if amount <= 0:
         raise HyperParameterError(f"memory={text!r}: must be above 0")
     return amount
+
+
+def available_bytes(device: torch.device) -> int | None:
+    """Return how much memory a device has left; ``None`` where nobody tells."""
+    if device.type == "cuda":
+        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return int(torch.cuda.mem_get_info(device)[0]) + unused
+    if device.type != "cpu":
+        return None
+    left = [amount for amount in (_of_system(), _of_container()) if amount is not None]
+    return min(left, default=None)
+
+
+def _of_system() -> int | None:
+    try:
+        with open("/proc/meminfo") as file:
+            lines = dict(line.split(":", 1) for line in file)
+        return 1024 * int(lines["MemAvailable"].split()[0])
+    except (OSError, KeyError, ValueError):
+        return None  # no Linux, or an old one
+
+
+def _of_container() -> int | None:
+    """Return what a container's limit leaves, where it has one."""
+    try:
+        limit, used = (Path(f"/sys/fs/cgroup/memory.{name}").read_text() for name in ("max", "current"))
+        cached = dict(line.split() for line in Path("/sys/fs/cgroup/memory.stat").read_text().splitlines())
+        return int(limit) - int(used) + int(cached.get("inactive_file", 0))
+    except (OSError, ValueError):
+        return None  # no such container, or one without a limit
 
 
 def show_bytes(amount: float) -> str:
@@ -61,3 +97,36 @@ def blocks(length: int, elements_each: int, device: torch.device) -> Iterator[sl
     step = max(1, limit // max(1, elements_each))
     for start in range(0, length, step):
         yield slice(start, min(start + step, length))
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether an error says that the memory of a device or of the host gave out."""
+    if isinstance(error, MemoryBudgetError):
+        return False  # a memory= that was set too low is the user's to change
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_HOST_MEMORY)
+
+
+def memory_of(device: torch.device) -> int | None:
+    """Return how many bytes a device has in all, ``None`` where that cannot be told."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    if device.type == "cpu":
+        with suppress(ValueError, OSError, AttributeError):
+            return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return None
+
+
+def require_room(size: int, device: torch.device, what: str, advice: str) -> None:
+    """Refuse what a device cannot hold, however much of it were free.
+
+    Args:
+        size: bytes that are needed.
+        device: where.
+        what: that needs them, for the message.
+        advice: what to do instead.
+    """
+    there = memory_of(device)
+    if there is not None and size > there:
+        raise MemoryBudgetError(f"{what} takes {show_bytes(size)}, {device} has {show_bytes(there)}: {advice}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
@@ -17,6 +17,13 @@ NO_WORD = (1 << 63) - 1
 
 class OptionalFigures(Generic[T]):
     """Tell nothing, by default. Base of :class:`~neuralcov.core.criterion.Criterion`."""
+
+    costly_value: ClassVar[bool] = False
+    """Whether a value takes much longer to read than a batch to observe, so that it is read rarely on the way."""
+
+    def visited(self, state: T) -> tuple[Float[Tensor, "width"], ...] | None:
+        """Return, for each layer, the covered share of each neuron's cells; ``None`` where these are not several."""
+        return None
 
     def details_by_layer(self, state: T) -> Mapping[str, Float[Tensor, "layers"]]:
         """Return figures of ``details`` layer by layer; NaN for a layer that has none. May wait for the device."""

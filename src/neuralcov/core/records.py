@@ -17,6 +17,7 @@ from torch import Tensor
 
 from neuralcov.core.errors import DeclarationError, StateFileError
 from neuralcov.core.old_names import SCHEMA_1
+from neuralcov.core.registry import load_own
 
 T = TypeVar("T")
 
@@ -149,6 +150,8 @@ def unflatten(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
             raise StateFileError(f"the tensor {structure['tensor']!r} is missing from the file")
         return tensors[structure["tensor"]]
     if "record" in structure:
+        if structure["record"] not in Record.known:
+            load_own()
         cls = Record.known.get(structure["record"])
         if cls is None:
             raise StateFileError(

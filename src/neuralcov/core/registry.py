@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
 from functools import cache
@@ -35,8 +36,15 @@ def _defined_again(cls: type, other: type) -> bool:
 
 
 @cache
+def load_own() -> None:
+    """Import the criteria of this package, by name like those of others: nobody else may have imported them yet."""
+    importlib.import_module("neuralcov.criteria")
+
+
+@cache
 def load_offered() -> None:
     """Import what installed packages offer under ``neuralcov.criteria``: criteria, their states and statistics."""
+    load_own()
     for entry in entry_points(group="neuralcov.criteria"):
         try:
             entry.load()

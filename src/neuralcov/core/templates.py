@@ -101,11 +101,18 @@ def _require_tuple(
 def _require_kind(structure: Any, like: Any, place: str) -> None:
     """Refuse a number, text or tuple of these where something else is expected."""
     if isinstance(like, tuple):
-        if not isinstance(structure, list):
-            raise StateFileError(f"{place} is {_shown(structure)}, expected several")
+        if not isinstance(structure, list) or not all(_plain(item) for item in structure):
+            raise StateFileError(f"{place} is {_shown(structure)}, expected several numbers or texts")
         return
     if not isinstance(structure, dict) or type(structure.get("value", ...)) is not type(like):
         raise StateFileError(f"{place} is {_shown(structure)}, expected a {type(like).__name__}")
+
+
+def _plain(structure: Any) -> bool:
+    """Return whether a part of a file is a number, a text, or several of these."""
+    if isinstance(structure, list):
+        return all(_plain(item) for item in structure)
+    return isinstance(structure, dict) and isinstance(structure.get("value"), (str, int, float))
 
 
 def _shown(structure: Any) -> str:

@@ -79,7 +79,7 @@ def _check_relevance(batch: Activations) -> None:
 
 
 def _as_outputs(name: str, outputs: Any, device: torch.device | str | None) -> Tensor:
-    tensor = outputs if isinstance(outputs, Tensor) else torch.from_numpy(np.array(outputs))
+    tensor = outputs if isinstance(outputs, Tensor) else _tensor_of(name, np.array(outputs))
     if tensor.dim() != 2 or tensor.is_complex():
         raise InputError(
             f"activations of layer {name!r} have type {tensor.dtype} and shape {tuple(tensor.shape)}: "
@@ -88,6 +88,16 @@ def _as_outputs(name: str, outputs: Any, device: torch.device | str | None) -> T
     dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
     home = statistics_device(tensor.device if device is None else torch.device(device))
     return tensor.detach().to(home, dtype)
+
+
+def _tensor_of(name: str, outputs: np.ndarray[Any, Any]) -> Tensor:
+    """Return an array as a tensor; one of a type that packages add to NumPy's, such as JAX's bfloat16, as float32."""
+    try:
+        return torch.from_numpy(outputs.astype(np.float32) if outputs.dtype.kind == "V" else outputs)
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"activations of layer {name!r} have type {outputs.dtype}: expected numbers ({error})"
+        ) from error
 
 
 def _as_classes(what: str, classes: Any, batch: Activations) -> Tensor:

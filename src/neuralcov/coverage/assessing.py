@@ -1,32 +1,40 @@
-"""Assess a suite: observe every batch, and on the way slice by slice and input by input where that is asked for."""
+"""Assess a suite: observe every batch, and note on the way what reports show beside values."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
 from typing import Any
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.input_names import CLASS
+from neuralcov.coverage import reducing
 from neuralcov.coverage.batches import BatchReader
-from neuralcov.coverage.measurement import Assessed, Measurement
+from neuralcov.coverage.measurement import Measurement
+from neuralcov.coverage.sections import Assessed, GrowthRecorder, NeuronRecorder
+from neuralcov.coverage.sections.keeper import InputKeeper, nearest_to_uncovered
 from neuralcov.coverage.slices import SliceStates, check_columns
 from neuralcov.coverage.table_builder import TableBuilder
+from neuralcov.distributed import Ranks
 from neuralcov.results import InputTable
+from neuralcov.results.sections import GrowthCurve
 from neuralcov.tap.inputs import Lengths
 
 
 @dataclass(eq=False)
 class _Watch:
-    """Look at every batch of a run for slices, for a table of inputs, or for both."""
+    """Look at every batch of a run for what reports show: slices, neurons, inputs."""
 
     measurement: Measurement
     slices: tuple[str, ...]
     per_input: bool
+    keep_inputs: bool
     states: SliceStates | None = None
     table: TableBuilder | None = None
+    neurons: NeuronRecorder | None = None
+    keeper: InputKeeper | None = None
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -34,17 +42,83 @@ class _Watch:
 
     @property
     def wants_classes(self) -> bool:
-        return self.per_input or CLASS in self.slices
+        return self.per_input or self.keep_inputs or CLASS in self.slices
 
     @ordinary_tensors
-    def watch(self, batch: Activations) -> None:
-        collection = self.measurement.collection
+    def watch(self, batch: Activations, inputs: Any) -> None:
+        ours, collection = self.measurement, self.measurement.collection
         if self.slices:
             self.states = self.states or SliceStates(self.slices, collection)
             self.states.observe(batch)
-        if self.per_input:
+        if self.keep_inputs:
+            self.keeper = self.keeper or InputKeeper(collection, ours.learnt.map, ours.provenance.preprocessing)
+            self.keeper.add(inputs, batch)
+        elif self.per_input:
             self.table = self.table or TableBuilder(collection)
             self.table.add(batch)
+        self.neurons = self.neurons or NeuronRecorder(batch.layout, peaks=self.keep_inputs)
+        if batch.size:
+            self.neurons.add(batch)
+
+    @ordinary_tensors
+    def told(self, earlier: Assessed | None, growth: Mapping[str, GrowthCurve]) -> Assessed:
+        """Return what was seen, after the last batch.
+
+        Args:
+            earlier: what was told of the inputs before these; ``None`` if there were some of which nothing is known.
+            growth: curves of these inputs alone.
+        """
+        collection = self.measurement.collection
+        tables = () if self.states is None else self.states.tables()
+        table = None if self.table is None else self.table.table()
+        extremes, spectra = (None, {}) if self.neurons is None else self.neurons.read()
+        found = Assessed(collection.version, tables, table, spectra=spectra)
+        if earlier is not None and extremes is not None:
+            joined = extremes if earlier.extremes is None else earlier.extremes.joined(extremes)
+            found = replace(found, extremes=joined)
+        if self.keeper is not None:
+            table = self.keeper.table()
+            nearest = {}
+            # Of inputs that came before these nobody knows which was highest.
+            alone = earlier is not None and earlier.extremes is None
+            if alone and extremes is not None and extremes.peaks is not None and collection.layout is not None:
+                nearest = nearest_to_uncovered(collection, collection.layout, extremes.peaks)
+            views = self.keeper.views(table, nearest)
+            found = replace(found, table=table, nearest=nearest, views=views, map=self.keeper.map(table))
+        return replace(found, growth=growth)
+
+
+def assess_group(
+    ours: Measurement,
+    reader: BatchReader,
+    data: Any,
+    ranks: Ranks | None,
+    sync: str,
+    *,
+    lengths: Lengths | None,
+    progress: bool | None,
+    slices: Sequence[str],
+    per_input: bool,
+    keep_inputs: bool,
+) -> None:
+    """Observe every batch of a loader, and those of the other processes where there are some."""
+    if sync not in reducing.SYNCS:
+        raise InputError(f"sync={sync!r}: expected {' or '.join(map(repr, reducing.SYNCS))}")
+    if ranks is None:
+        looks: dict[str, Any] = {"slices": slices, "per_input": per_input, "keep_inputs": keep_inputs}
+        assess(ours, reader, data, lengths=lengths, progress=progress, **looks)
+        return
+    if slices or per_input or keep_inputs:
+        raise InputError(
+            "slices=, per_input= and keep_inputs= look at all inputs in one process: leave them or group= out"
+        )
+    reducing.assess(
+        ours,
+        ranks,
+        sync,
+        lambda: reader.assess(data, lengths, progress, may_be_empty=True),
+        lambda: reducing.assess_by_steps(ours, reader, ranks, data, lengths, progress),
+    )
 
 
 def assess(
@@ -56,18 +130,22 @@ def assess(
     progress: bool | None,
     slices: Sequence[str],
     per_input: bool,
+    keep_inputs: bool,
 ) -> None:
-    """Observe every batch of a loader; keep what slices cover and the table of inputs with the measurement."""
+    """Observe every batch of a loader; note with the measurement what reports show beside values."""
     columns = check_columns(slices)
-    if not columns and not per_input:
-        reader.assess(data, lengths, progress)
-        return
-    watch = _Watch(ours, columns, per_input)
-    reader.assess(data, lengths, progress, watch)
-    with ours.collection.turn:
-        tables = () if watch.states is None else watch.states.tables()
-        rows = None if watch.table is None else watch.table.table()
-        ours.assessed = Assessed(ours.collection.version, tables, rows)
+    collection = ours.collection
+    fresh, earlier = collection.empty, ours.last_assessed
+    growth = GrowthRecorder(collection, len(data) if isinstance(data, Sized) else None) if fresh else None
+    # Recorded updates give no activations to look at; who asks for anything of them goes without recording.
+    asked = bool(columns or per_input or keep_inputs)
+    watch = _Watch(ours, columns, per_input, keep_inputs) if asked or not reader.records else None
+    reader.assess(data, lengths, progress, watch, None if growth is None else growth.after_batch)
+    with collection.turn:
+        curves = {} if growth is None else ordinary_tensors(growth.curves)()
+        known = Assessed() if fresh else earlier if earlier.extremes is not None else None
+        told = Assessed(collection.version, growth=curves) if watch is None else watch.told(known, curves)
+        ours.assessed = told
 
 
 def judge(

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.coverage.arrays import as_activations, in_layout_order
 from neuralcov.coverage.cuda_graph import GraphedUpdates
+from neuralcov.coverage.halving import Halving
+from neuralcov.coverage.loaders import is_loader, tracked
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.suite_counts import with_decisions
 from neuralcov.tap import Batch, Tap, unpack_batch
@@ -44,8 +44,8 @@ class Watcher(Protocol):
     def wants_classes(self) -> bool:
         """Return whether to read off the classes that the model predicts, where there are some."""
 
-    def watch(self, batch: Activations) -> None:
-        """Look at a batch."""
+    def watch(self, batch: Activations, inputs: Any) -> None:
+        """Look at a batch, and at the inputs it is of."""
 
 
 class BatchReader:
@@ -74,6 +74,7 @@ class BatchReader:
         tap = measurement.tap
         self._graphs = GraphedUpdates(tap, measurement.collection) if cuda_graph and tap is not None else None
         self._depth = 0
+        self._halving = Halving()
 
     def fork(self, measurement: Measurement) -> BatchReader:
         """Return one that reads for another measurement in the same way."""
@@ -235,6 +236,9 @@ class BatchReader:
         if self._graphs is not None and activations is None and predictions is None and lengths is None:
             with self.first():
                 self._observe_inputs(self._batch(inputs, labels))
+        elif inputs is not None and activations is None and predictions is None:
+            with self.first():
+                self._observe_run(self._batch(inputs, labels), lengths)
         else:
             self.feed(self._collection.observe, inputs, labels, activations, predictions, lengths)
 
@@ -244,21 +248,44 @@ class BatchReader:
             self.watch()
             if self._graphs.update(batch):
                 return
-        found, _ = self._run(self.tap(), batch)
+        self._observe_run(batch)
+
+    def _observe_run(self, batch: Batch, lengths: Any = None) -> None:
+        """Run the model and observe what it gives, in parts where memory does not suffice for the whole."""
+        tap = self.tap(": pass activations=")
+        whole = batch if lengths is None else replace(batch, lengths=lengths)
+        parts = list(self._halving.run(tap, whole, lambda part: self._run(tap, part)[0]))
         self.watch()
-        self._collection.observe(found)
+        for found in parts:
+            self._collection.observe(found)
 
     def _observe_watched(self, batch: Batch, watcher: Watcher) -> None:
         """Observe a batch that somebody else looks at first."""
-        found, _ = self._run(self.tap(), batch, readable=watcher.wants_classes)
-        self.watch()
-        self._collection.check(found)
-        with self._collection.turn:
-            watcher.watch(found)
-            self._collection.observe(found)
+        tap = self.tap()
+        readable = watcher.wants_classes
+        for found in list(self._halving.run(tap, batch, lambda part: self._run(tap, part, readable=readable)[0])):
+            self.watch()
+            self._collection.check(found)
+            with self._collection.turn:
+                watcher.watch(found, batch.inputs)
+                self._collection.observe(found)
 
-    def assess(self, data: Any, lengths: Lengths | None, progress: bool | None, watcher: Watcher | None = None) -> None:
-        """Observe every batch of a loader as one run, which somebody may watch."""
+    @property
+    def records(self) -> bool:
+        """Whether updates are recorded as CUDA graphs."""
+        return self._graphs is not None
+
+    def assess(
+        self,
+        data: Any,
+        lengths: Lengths | None,
+        progress: bool | None,
+        watcher: Watcher | None = None,
+        after_batch: Callable[[], None] | None = None,
+        *,
+        may_be_empty: bool = False,
+    ) -> None:
+        """Observe every batch of a loader as one run, which somebody may watch, and be told after each batch."""
         observed = False
         self._measurement.seen.end_run()
         columns = () if watcher is None else watcher.columns
@@ -269,10 +296,13 @@ class BatchReader:
                 else:
                     self._observe_watched(batch, watcher)
                 observed = True
+                if after_batch is not None:
+                    after_batch()
         self._measurement.seen.end_run()
-        if not observed:
+        if observed:
+            self.watch()
+        elif not may_be_empty:
             raise InputError("the data gave no batch: nothing was assessed")
-        self.watch()
 
     def batches(
         self,
@@ -295,8 +325,9 @@ class BatchReader:
             for item in tracked(activations, title, progress):
                 yield self._read(None, None, item, None, None)
         else:
+            tap = self.tap()
             for batch in self.inputs(data, lengths, title, progress):
-                yield self._run(self.tap(), batch, readable=readable)[0]
+                yield from self._halving.run(tap, batch, lambda part: self._run(tap, part, readable=readable)[0])
 
     def inputs(
         self, data: Any, lengths: Lengths | None, title: str, progress: bool | None, columns: Sequence[str] = ()
@@ -320,30 +351,3 @@ class BatchReader:
                 warned.add("unused")
                 warnings.warn(unused, CoverageWarning, stacklevel=2)
             yield batch if lengths is None else with_lengths(batch, item, lengths, form)
-
-
-def is_loader(inputs: Any) -> bool:
-    """Return whether something is no batch but yields batches: a loader, an iterator, or a list of pairs or batches."""
-    if isinstance(inputs, (Tensor, Mapping, tuple, str, Batch, np.ndarray)) or not isinstance(inputs, Iterable):
-        return False
-    # A list of tensors, or of mappings, is the inputs of a model that takes lists.
-    return not isinstance(inputs, list) or (bool(inputs) and isinstance(inputs[0], (tuple, Batch)))
-
-
-def tracked(items: Iterable[T], title: str, show: bool | None = None) -> Iterator[T]:
-    """Yield the same items and show a bar while they are consumed. ``show=None``: only in a terminal."""
-    if show is None:
-        show = sys.stderr.isatty()
-    if not show:
-        yield from items
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    total = len(items) if isinstance(items, Sized) else None
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=total)
-        for item in items:
-            yield item
-            bar.advance(task)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,13 +11,16 @@ from torch import Tensor
 from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.counts import NOT_FINITE
 from neuralcov.core.errors import CalibrationError, InputError
+from neuralcov.core.files import is_place, name_of
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.belonging import other_calibration
 from neuralcov.coverage.measurement import Learnt, Measurement, OldIdentity
-from neuralcov.coverage.provenance import Weights
-from neuralcov.coverage.store import AnyPath, StoredCalibration, load_calibration, save_calibration_file
-from neuralcov.coverage.suite_counts import SuiteCounts
+from neuralcov.coverage.provenance import Weights, is_moving
+from neuralcov.coverage.references import HeldOut, checked_share, held_out_by
+from neuralcov.coverage.sections import TrainingSample
+from neuralcov.coverage.store import Place, StoredCalibration, load_calibration, save_calibration_file
+from neuralcov.coverage.suite_counts import DECISIONS, SuiteCounts, decisions_of
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import in_order
 from neuralcov.tap.inputs import Lengths
@@ -47,22 +49,27 @@ def calibrate(
             "labels= and predictions= go with one mapping of activations; batches of a loader carry their own, and "
             "of several batches each is an nc.Activations with labels and predictions"
         )
-    if isinstance(data, (str, os.PathLike)):
+    if is_place(data):
         if held_out is not None:
             raise InputError("held_out= goes with training data; a saved calibration has what was held out then")
         stored = _read_calibration(ours, data)
-        ours.provenance.take_calibration(data, stored.provenance.get("model"))
+        _take_origin(ours, data, stored)
         _fit(ours, stored.calibration, stored.old_identity)
-        ours.learnt.training = stored.training
+        ours.learnt.training, ours.learnt.references = stored.training, stored.references
+        ours.learnt.map = stored.map
         return False
     if lengths is not None and activations is not None:
         raise InputError("lengths= goes with a loader; activations are averaged over tokens already")
-    lesson = Lesson(ours)
+    share = checked_share(held_out) if isinstance(held_out, (int, float)) else None
+    lesson = Lesson(ours, references=held_out is not None)
     with reader.first(), reader.open():
         for batch in reader.batches(data, activations, labels, predictions, lengths, "calibrating", progress):
-            lesson.add(batch)
+            if share is None:
+                lesson.add(batch)
+            else:
+                lesson.divide(batch, share)
         lesson.require_inputs()
-        if held_out is not None:
+        if held_out is not None and share is None:
             bare = ours.tap is None or isinstance(held_out, (Mapping, Activations))
             data, activations = (None, held_out) if bare else (held_out, None)
             for batch in reader.batches(data, activations, None, None, lengths, "holding out", progress):
@@ -78,28 +85,63 @@ def refuse_late_calibration(ours: Measurement) -> None:
 
 
 class Lesson:
-    """Learn batch by batch; the criteria know it once the lesson is finished."""
+    """Learn batch by batch; the criteria know it once the lesson is finished.
 
-    def __init__(self, measurement: Measurement) -> None:
+    Args:
+        measurement: whose criteria learn.
+        references: whether inputs will be held out, to show what training data show of every criterion.
+    """
+
+    def __init__(self, measurement: Measurement, *, references: bool = False) -> None:
         self._measurement = measurement
+        self._held_out = HeldOut() if references else None
         self._calibration: Calibration | None = None
         self._not_finite: Tensor | int = 0
         self._counts = SuiteCounts()
+        self._sample: TrainingSample | None = None
         self._weights: Weights | None = None
         self._moving = False
 
     @ordinary_tensors
     def add(self, batch: Activations) -> None:
         """Learn from a batch of training data."""
-        calibration = self._calibration or Calibration.empty(batch.layout, self._measurement.collection.criteria)
-        self._calibration = calibration.observe(batch)
+        if self._calibration is None:
+            collection = self._measurement.collection
+            collection.require_memory(collection.layout or batch.layout)
+            self._calibration = Calibration.empty(batch.layout, collection.criteria)
+        self._calibration = self._calibration.observe(batch)
         self._not_finite = self._not_finite + batch.input_counts[NOT_FINITE]
         self._counts.note((), batch)
+        self._note_size(batch)
+        self._sample = self._sample or TrainingSample(batch.layout)
+        self._sample.add(batch)
 
+    def divide(self, batch: Activations, share: float) -> None:
+        """Learn from a batch but for the share of it that is held out by content."""
+        apart, decisions = held_out_by(batch, share), decisions_of(batch)
+        self._note_size(batch)
+        if not bool(apart.any()):
+            self.add(batch)
+            return
+        if not bool(apart.all()):
+            rest = batch.take(~apart)
+            if decisions is not None:
+                chosen = decisions[(~apart).to(decisions.device)]
+                rest.shared(DECISIONS, lambda: chosen)
+            self.add(rest)
+        self.hold_out(batch.take(apart))
+
+    def _note_size(self, batch: Activations) -> None:
+        if self._held_out is not None:
+            self._held_out.batch_size = max(self._held_out.batch_size, batch.size)
+
+    @ordinary_tensors
     def hold_out(self, batch: Activations) -> None:
         """Keep a batch as a reference that the criteria did not learn from."""
-        assert self._calibration is not None
-        self._calibration = self._calibration.hold_out(batch)
+        assert self._held_out is not None
+        calibration = self._calibration or Calibration.empty(batch.layout, self._measurement.collection.criteria)
+        self._calibration = calibration.hold_out(batch)
+        self._held_out.add(batch)
 
     def note_weights(self) -> None:
         """Look whether the weights are those of the batches before."""
@@ -122,8 +164,17 @@ class Lesson:
         ours = self._measurement
         if self._weights is not None:
             self.note_weights()
+        if self._held_out is not None and not self._held_out.inputs:
+            raise CalibrationError(
+                f"held_out= held out none of {self._calibration.seen} training inputs with finite outputs: give a "
+                "larger share, or a loader that has some"
+            )
         _fit(ours, self._calibration.finished(excluded=int(self._not_finite)))
         ours.learnt.training = self._counts.settle()
+        ours.learnt.map = None if self._sample is None else self._sample.finish()
+        if self._held_out is not None:
+            assert ours.collection.layout is not None
+            ours.learnt.references = self._held_out.references(ours.collection.criteria, ours.collection.layout)
         ours.provenance.calibrated(moving=self._moving)
 
 
@@ -139,7 +190,7 @@ def _fit(ours: Measurement, calibration: Calibration, old_identity: OldIdentity 
         ours.learnt = Learnt(calibration, old_identity)
 
 
-def _read_calibration(ours: Measurement, path: AnyPath) -> StoredCalibration:
+def _read_calibration(ours: Measurement, path: Place) -> StoredCalibration:
     """Read a saved calibration; refuse one of other layers, and one that lacks what a criterion learns from."""
     collection = ours.collection
     home = statistics_device(torch.device("cpu") if ours.tap is None else ours.tap.device)
@@ -148,26 +199,32 @@ def _read_calibration(ours: Measurement, path: AnyPath) -> StoredCalibration:
     layout = calibration.layout(home)
     if collection.layout is None:
         collection.layout = layout
-    collection.layout.require_same(layout, f"the calibration {path}")
+    collection.layout.require_same(layout, f"the calibration {name_of(path)}")
     if ours.tap is not None:
         ours.tap.expect(layout)
     for criterion in collection.criteria:
         for wanted in in_order(criterion.learns):
             if calibration.find(wanted) is None:
                 raise CalibrationError(
-                    f"{path}: the calibration holds no {wanted.label}, which {criterion.name} learns from; "
+                    f"{name_of(path)}: the calibration holds no {wanted.label}, which {criterion.name} learns from; "
                     "calibrate with this criterion among the criteria"
                 )
     return stored
 
 
+def _take_origin(ours: Measurement, path: Place, stored: StoredCalibration) -> None:
+    """Note where a saved calibration comes from, or refuse it if that is another model."""
+    told = stored.provenance
+    ours.provenance.take_calibration(name_of(path), told.get("model"), moving=is_moving(told))
+
+
 @ordinary_tensors
-def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -> None:
+def supply_calibration(ours: Measurement, path: Place, device: torch.device) -> None:
     """Give loaded criteria the calibration their states were made with, and no other.
 
     Args:
         ours: what was loaded.
-        path: of the saved calibration.
+        path: of the saved calibration, or an open file of it.
         device: where statistics live.
     """
     stored = load_calibration(path, statistics_device(device))
@@ -176,8 +233,8 @@ def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -
         if criterion.learns:
             theirs, then = calibration.identity(criterion.learns), stored.old_identity or calibration.old_identity
             if known[criterion.name] != theirs and known[criterion.name] != then(criterion.learns):
-                raise other_calibration(criterion.name, known[criterion.name], theirs, str(path))
-    ours.provenance.take_calibration(str(path), stored.provenance.get("model"))
+                raise other_calibration(criterion.name, known[criterion.name], theirs, name_of(path))
+    _take_origin(ours, path, stored)
     # Of an earlier definition, states go with what was learnt then.
     collection.criteria = tuple(
         criterion.calibrate(calibration)
@@ -185,11 +242,13 @@ def supply_calibration(ours: Measurement, path: AnyPath, device: torch.device) -
         else criterion
         for criterion in collection.criteria
     )
+    references = ours.learnt.references or stored.references
     ours.learnt = Learnt(calibration, stored.old_identity)
-    ours.learnt.training = stored.training
+    ours.learnt.training, ours.learnt.references = stored.training, references
+    ours.learnt.map = stored.map
 
 
-def save_calibration(ours: Measurement, path: AnyPath) -> None:
+def save_calibration(ours: Measurement, path: Place) -> None:
     """Write what calibration learnt, traces included, to one file."""
     if ours.learnt.calibration is None:
         raise CalibrationError(
@@ -197,5 +256,6 @@ def save_calibration(ours: Measurement, path: AnyPath) -> None:
             "calibrated on"
         )
     provenance = ours.describe()
-    provenance["model"] = provenance.pop("calibration")["model"]
-    save_calibration_file(path, ours.learnt.calibration, provenance, ours.learnt.training)
+    provenance |= provenance.pop("calibration")
+    learnt = ours.learnt
+    save_calibration_file(path, ours.learnt.calibration, provenance, learnt.training, learnt.references, learnt.map)

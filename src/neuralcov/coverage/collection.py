@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.cost import require_memory
 from neuralcov.core.criterion import SPLIT_FREE, Criterion, State
 from neuralcov.core.errors import HyperParameterError, InputError, MismatchError
 from neuralcov.core.guards import Turn, in_turn
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import move
-from neuralcov.coverage.ownership import Holding, Owned, Shared
+from neuralcov.coverage.ownership import Holding, Owned, Shared, own
 from neuralcov.coverage.readings import CollectionReadings
 from neuralcov.coverage.seen import SeenInputs
 
@@ -51,6 +52,7 @@ class CriterionCollection(CollectionReadings):
         self.seen = seen
         self.version = 0
         self._holdings: Holdings | None = None
+        self._fits: Layout | None = None
 
     @property
     def needs(self) -> frozenset[str]:
@@ -78,7 +80,14 @@ class CriterionCollection(CollectionReadings):
         if self._holdings is not None:
             return self._holdings
         assert self.layout is not None, "states exist once the layers are known"
+        self.require_memory(self.layout)
         return tuple(Owned(criterion.init(self.layout)) for criterion in self.criteria)
+
+    def require_memory(self, layout: Layout) -> None:
+        """Refuse layers that some criterion has no room for, before any is taken; look once for each layout."""
+        if self._fits is not layout:
+            require_memory(self.criteria, layout)
+            self._fits = layout
 
     @property
     def inputs(self) -> int:
@@ -99,6 +108,16 @@ class CriterionCollection(CollectionReadings):
     def adopt(self, states: SharedStates | None) -> None:
         """Go on from states that somebody else keeps as well, or from nothing."""
         self.advance(states)
+
+    @in_turn
+    def own(self) -> None:
+        """Take the states for this collection's own: they were just read from a file, and nobody else has them."""
+        if self._holdings is not None:
+            states = self.states
+            self._holdings = tuple(
+                own(state, *(c.learnt for c in self.criteria), *(s for s in states if s is not state))
+                for state in states
+            )
 
     @in_turn
     def fork(self) -> CriterionCollection:

@@ -12,6 +12,7 @@ from typing_extensions import override
 from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.arguments import usable_device
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import name_of
 from neuralcov.core.layout import Layout
 from neuralcov.coverage import assessing, calibrating, saving
 from neuralcov.coverage.batches import BatchReader
@@ -24,10 +25,12 @@ from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.reporting import ReportingCoverage
 from neuralcov.coverage.running import Run, run_all
 from neuralcov.coverage.seen import KeyRule, SeenInputs
-from neuralcov.coverage.store import AnyPath
+from neuralcov.coverage.store import Place
+from neuralcov.distributed import ranks_of
 from neuralcov.tap import Batch, LayerChoice, Tap
 from neuralcov.tap.foreign import as_module
 from neuralcov.tap.inputs import Lengths, Unpack
+from neuralcov.tap.known_rows import pool_of
 from neuralcov.tap.rows import Rows
 
 
@@ -50,6 +53,8 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         rows: from a layer's name and its output to the input that each row of axis 0 belongs to, -1 for none, for
             layers whose rows do not follow the batch (experts); ``None`` leaves a layer to what :meth:`probe` finds.
         steps: time steps of recurrent layers; by default those of the first batch.
+        pool: what a neuron is over the unmasked tokens of an input: their ``"mean"``, the ``"last"`` of them, or their
+            ``"max"``. Convolutions are averaged whatever it says.
         cuda_graph: record updates as CUDA graphs, one per shape of input, and replay them: much faster at small
             batches. For a model on one GPU whose forward pass does the same for every input of a shape; what it
             decides in Python is decided once. Without effect on a CPU.
@@ -83,6 +88,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         metadata: Sequence[str] = (),
         rows: Rows | None = None,
         steps: int | None = None,
+        pool: str = "mean",
         cuda_graph: bool = False,
         preprocessing: Any = None,
         keys: str = "plain",
@@ -90,7 +96,15 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     ) -> None:
         collection = CriterionCollection(criteria, SeenInputs(KeyRule.of(keys, salt)))
         tap = Tap(
-            model, layers, predict=predict, batch_axis=batch_axis, device=device, mode=mode, steps=steps, rows=rows
+            model,
+            layers,
+            predict=predict,
+            batch_axis=batch_axis,
+            device=device,
+            mode=mode,
+            steps=steps,
+            rows=rows,
+            pool=pool,
         )
         super().__init__(Measurement(collection, tap, preprocessing))
         self._reader = BatchReader(self._measurement, unpack, metadata=metadata, cuda_graph=cuda_graph)
@@ -132,6 +146,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     def fork(self) -> Self:
         twin = super().fork()
         twin._reader = self._reader.fork(twin._measurement)
+        twin._listening = None
         return twin
 
     def tap(self) -> AbstractContextManager[None]:
@@ -150,23 +165,24 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
 
     def calibrate(
         self,
-        data: Iterable[Any] | AnyPath | None = None,
+        data: Iterable[Any] | Place | None = None,
         *,
         activations: Mapping[str, Any] | Activations | Iterable[Any] | None = None,
         labels: Any = None,
         predictions: Any = None,
-        held_out: Iterable[Any] | None = None,
+        held_out: Iterable[Any] | float | None = None,
         lengths: Lengths | None = None,
         progress: bool | None = None,
     ) -> None:
         """Learn from training data, in one pass for all criteria; coverage is empty afterwards.
 
         Args:
-            data: a loader of training batches, or the path of a saved calibration.
+            data: a loader of training batches, or a saved calibration: a path, a URL or an open binary file.
             activations: in place of data, ``{layer: (batch, neurons)}`` or several such mappings.
             labels: with a single mapping of activations.
             predictions: with a single mapping of activations.
-            held_out: training inputs (or activations) kept out of ``data``, the reference of ``LVC(relative=True)``.
+            held_out: training inputs (or activations) kept out of ``data``, or the share of the data to keep out,
+                chosen by content: the reference of every criterion, and what ``LVC(relative=True)`` divides by.
             lengths: where inputs are padded, from what the loader yields to one length per input, or the key under
                 which its mappings hold the lengths.
             progress: show a bar; by default only in a terminal.
@@ -193,6 +209,10 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         progress: bool | None = None,
         slices: Sequence[str] = (),
         per_input: bool = False,
+        keep_inputs: bool = False,
+        group: Any = None,
+        sync: str = "end",
+        timeout: float | None = None,
     ) -> None:
         """Update with every batch of a loader; one forward pass feeds all criteria.
 
@@ -204,15 +224,25 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             slices: columns of metadata, or ``"class"`` (the label where known, else the prediction): what the inputs
                 of each value cover alone and what all would lose without them, for :meth:`by_slice`.
             per_input: whether to note what every input shows first, for :meth:`per_input`.
+            keep_inputs: whether to keep what reports show of inputs too: small pictures of at most 64, the table, and
+                where the suite lies beside training data. State files then hold these.
+            group: of ``torch.distributed``, such as ``torch.distributed.group.WORLD``, whose processes each give the
+                batches of a shard and all end with the state of the whole suite. A shard may be empty.
+            sync: with a group, ``"end"`` merges the states at the end; ``"step"`` has all processes observe, in every
+                step, the batches of all as one, in the order of the ranks: for criteria that depend on order.
+            timeout: with a group, seconds after which a rank that does not answer is given up with an error.
         """
-        assessing.assess(
+        assessing.assess_group(
             self._measurement,
             self._reader,
             data,
+            ranks_of(group, timeout) if group is not None else None,
+            sync,
             lengths=lengths,
             progress=progress,
             slices=slices,
             per_input=per_input,
+            keep_inputs=keep_inputs,
         )
         self._measurement.warn(of_outputs=True)
 
@@ -280,10 +310,10 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     @classmethod
     def load(
         cls,
-        path: AnyPath | bytes,
+        path: Place | bytes,
         model: Any = None,
         *,
-        calibration: AnyPath | None = None,
+        calibration: Place | None = None,
         criteria: Sequence[AnyCriterion] | None = None,
         device: torch.device | str | None = None,
         preprocessing: Any = None,
@@ -294,7 +324,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         """Go on from a saved file.
 
         Args:
-            path: what :meth:`save` wrote, or the bytes of it.
+            path: what :meth:`save` wrote: a path, a URL, an open binary file, or the bytes of it.
             model: the model, with the weights the file was measured on; without one the coverage takes activations.
             calibration: a saved calibration, for criteria whose training traces state files do not hold.
             criteria: if given, refuse a file with other criteria or hyper-parameters.
@@ -306,7 +336,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         """
         if model is None and options:
             raise InputError(f"{next(iter(options))}= needs a model: pass one to load, or leave it out")
-        name, model = "the bytes" if isinstance(path, bytes) else str(path), as_module(model)
+        name, model = "the bytes" if isinstance(path, bytes) else name_of(path), as_module(model)
         parameter = None if model is None else next(model.parameters(), None)
         where = usable_device(device or "cpu") if parameter is None else parameter.device
         rule = KeyRule.of(keys, salt)
@@ -315,6 +345,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             coverage = cls._without_model(content.criteria, preprocessing, rule)
         else:
             options.update(device=device, preprocessing=preprocessing, keys=keys, salt=salt)
+            options.setdefault("pool", pool_of(content.rows))
             coverage = cls(model, content.criteria, layers=content.chosen, **options)
         saving.start_from(coverage._measurement, content, name)
         if calibration is not None:
@@ -325,3 +356,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     def from_bytes(cls, data: bytes, model: Any = None, **options: Any) -> Self:
         """Go on from what :meth:`to_bytes` gave; the options are those of :meth:`load`."""
         return cls.load(data, model, **options)
+
+    def own_states(self) -> None:
+        """Let merging overwrite states that were just loaded, and that nobody else has."""
+        self._measurement.collection.own()

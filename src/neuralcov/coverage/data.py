@@ -11,14 +11,17 @@ from torch import nn
 from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding, LayerRow, Unmeasured
 from neuralcov.core.layout import Layout
-from neuralcov.coverage import calibrating, merging, saving
+from neuralcov.coverage import calibrating, merging, reducing, saving
 from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
-from neuralcov.coverage.store import AnyPath
-from neuralcov.report import summary
+from neuralcov.coverage.sections.telling import told_sections
+from neuralcov.coverage.store import Place
+from neuralcov.distributed import ranks_of
+from neuralcov.report.text import reference_in_words, summary
 from neuralcov.results import InputTable, Results, SliceTable
 from neuralcov.results.sanity import Sanity, judge_sanity
+from neuralcov.results.sections import Reference
 from neuralcov.statistics.calibration import Calibration
 
 
@@ -43,7 +46,12 @@ class CoverageData:
         if layout is None or self._measurement.collection.empty:
             return repr(self)
         title = f"{self.inputs:,} inputs on {len(layout)} layers, {layout.neurons:,} neurons"
-        return summary(title, self.values(warn=False), self.details())
+        values, details = self.values(warn=False), self.details()
+        references = {
+            name: reference_in_words(values[name], details.get(name, {}), self.inputs, reference)
+            for name, reference in self.references().items()
+        }
+        return summary(title, values, details, references)
 
     @property
     def criteria(self) -> tuple[AnyCriterion, ...]:
@@ -223,14 +231,23 @@ class CoverageData:
             calibration=self.calibration_ids(),
             before=before,
             weights=weights,
-            notes=tuple(notes),
+            notes=(*notes, *self._measurement.last_assessed.notes),
             unmeasured=self.unmeasured(),
             definitions=dict(self._measurement.collection.definitions),
             model_id=self._measurement.model_id(),
             sanity=self.sanity() if before is None else None,
             missing=self.uncovered() if missing else {},
             slices=self.by_slice(),
+            **told_sections(self._measurement, alone=before is None),
+            references=self.references() if before is None else {},
         )
+
+    def references(self) -> dict[str, Reference]:
+        """Return, by criterion, what as many held-out training inputs show, where ``calibrate(held_out=...)`` had some.
+
+        For criteria that do not say themselves what they are relative to training data, as LCC does.
+        """
+        return self._measurement.references()
 
     def unmeasured(self) -> Unmeasured | None:
         """Return the share of the model's parameters that belong to no measured layer; ``None`` without a model."""
@@ -268,38 +285,58 @@ class CoverageData:
         """
         merging.merge(self._measurement, other._measurement, overlap)
 
+    def reduce(self, group: Any = None, *, timeout: float | None = None) -> None:
+        """Replace the state of this process by those of all processes together, the same in each to the bit.
+
+        Every process calls it, those without inputs too. Without a process group, and where nothing was observed since
+        the last time, nothing happens; inputs observed since then are refused, as the earlier ones would count once for
+        every process: call :meth:`reset` before, or use ``assess(..., group=)``, which reduces what is new.
+
+        Args:
+            group: of ``torch.distributed``; ``None`` is that of all processes.
+            timeout: seconds after which a silent rank is given up with an error; by default the group's own timeout.
+        """
+        reducing.reduce(self._measurement, ranks_of(group, timeout))
+
     def has_runs_of(self, other: CoverageData) -> bool:
         """Return whether every run of another coverage is in this one, so that there is nothing to merge."""
         theirs = other._measurement.seen
         return bool(theirs.runs) and len(self._measurement.seen.common_runs(theirs)) == len(theirs.runs)
 
-    def save(self, path: AnyPath, *, end_run: bool = True) -> None:
+    def save(self, path: Place, *, end_run: bool = True, inputs: bool = True) -> None:
         """Write the states, and what calibration learnt short of traces, to one file.
 
         Args:
-            path: where to; the file is complete there or as it was before.
+            path: where to: a path, a URL (``s3://…``, by fsspec) or an open binary file. A file is complete there or
+                as it was before.
             end_run: whether inputs to come are another run than those up to now, so that this file and a later one
                 are known to have these in common.
+            inputs: whether to keep what shows or names an input, where ``assess`` kept that: the table, pictures, the
+                map, names of excluded inputs. Content keys are another matter, see ``keys=`` of :class:`Coverage`.
         """
         saving.require_layers(self._measurement, path)
         self._measurement.warn()
-        saving.save(self._measurement, path, end_run=end_run)
+        saving.save(self._measurement, path, end_run=end_run, inputs=inputs)
 
     def to_bytes(self) -> bytes:
         """Return what :meth:`save` would write, to be sent elsewhere."""
         return saving.to_bytes(self._measurement)
 
-    def load_state(self, path: AnyPath, *, same_run: bool = False) -> None:
+    def load_state(self, path: Place, *, same_run: bool = False) -> None:
         """Replace the state of this coverage by that of a file of the same model, criteria and calibration.
 
         Args:
-            path: what :meth:`save` wrote.
+            path: what :meth:`save` wrote: a path, a URL or an open binary file.
             same_run: whether inputs to come belong to the file's last run, which was interrupted.
         """
         saving.load_state(self._measurement, path, same_run=same_run)
 
-    def save_calibration(self, path: AnyPath) -> None:
-        """Write what calibration learnt, traces included, to one file that ``calibrate`` reads."""
+    def save_calibration(self, path: Place) -> None:
+        """Write what calibration learnt, traces included, to one file that ``calibrate`` reads.
+
+        Args:
+            path: as for :meth:`save`.
+        """
         calibrating.save_calibration(self._measurement, path)
 
     def calibration_ids(self) -> dict[str, str | None]:

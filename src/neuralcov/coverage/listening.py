@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CoverageWarning, InputError
@@ -17,6 +17,8 @@ from neuralcov.coverage.calibrating import Lesson, refuse_late_calibration
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.suite_counts import with_decisions
 from neuralcov.tap.listening import Ear, Heard
+
+Counts = Callable[[nn.Module], bool]
 
 
 class ListeningCoverage:
@@ -27,7 +29,7 @@ class ListeningCoverage:
     _listening: _Listening | None = None
 
     @contextmanager
-    def listen(self, *, calibrate: bool = False) -> Iterator[Heard]:
+    def listen(self, *, calibrate: bool = False, counts: Counts | None = None) -> Iterator[Heard]:
         """Listen to the passes of the model that are made within the block; nothing is run for it.
 
         A pass is one call of the model itself, and every row of it is an input: so are those of every step of
@@ -37,13 +39,15 @@ class ListeningCoverage:
 
         Args:
             calibrate: learn from the passes, as :meth:`calibrate` does from training data.
+            counts: from the model to whether the call of it that begins is a pass, for frameworks that call the module
+                for more than its forward pass; by default every call is one.
 
         Returns:
             A block that gives what it has heard: ``passes``, ``inputs``, layers that were ``skipped``, and more.
         """
         if self._listening is not None:
             raise InputError("this coverage is listening already: end that block first")
-        listening = _Listening(self._measurement, self._reader, calibrate=calibrate)
+        listening = _Listening(self._measurement, self._reader, calibrate=calibrate, counts=counts)
         self._listening = listening
         try:
             with listening.open() as heard:
@@ -51,6 +55,11 @@ class ListeningCoverage:
         finally:
             self._listening = None
         self._measurement.warn(of_outputs=True)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the pass that was heard last has its labels, as those with labels among their arguments do."""
+        return self._listening is not None and self._listening.labelled
 
     def labels(self, labels: Any) -> None:
         """Give the labels of the pass that was heard last.
@@ -66,7 +75,9 @@ class ListeningCoverage:
 class _Listening:
     """Listen in one block: keep each pass until its labels may have come, then use it."""
 
-    def __init__(self, measurement: Measurement, reader: BatchReader, *, calibrate: bool) -> None:
+    def __init__(
+        self, measurement: Measurement, reader: BatchReader, *, calibrate: bool, counts: Counts | None
+    ) -> None:
         self._measurement, self._reader = measurement, reader
         self._collection = measurement.collection
         self._tap = reader.tap(hint=": pass the activations to update")
@@ -84,7 +95,13 @@ class _Listening:
             predictions="predictions" in needs,
             # For accuracy and classes; outputs spread over ranks would have to be put together first.
             readable=self._asked or not self._tap.spread,
+            counts=_all_count if counts is None else counts,
         )
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the pass that waits has its labels."""
+        return self._waiting is not None and self._waiting.labels is not None
 
     @contextmanager
     def open(self) -> Iterator[Heard]:
@@ -100,8 +117,9 @@ class _Listening:
                 raise InputError(_nothing_heard(heard))
             if self._lesson is not None:
                 self._lesson.finish()
+            else:
+                ours.heard.add(heard)
         ours.seen.end_run()
-        ours.heard.add(heard)
 
     def label(self, labels: Any) -> None:
         """Give the pass that waits its labels."""
@@ -157,6 +175,10 @@ class _Listening:
             warned.add("compiled")
             said = "the model is compiled: while it is listened to, its original module runs in its place"
             warnings.warn(said, CoverageWarning, stacklevel=6)
+
+
+def _all_count(model: nn.Module) -> bool:
+    return True
 
 
 def _nothing_heard(heard: Heard) -> str:

@@ -9,20 +9,23 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
+from neuralcov.core.criterion import MERGE_EXACT
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.findings import Finding, Unmeasured
 from neuralcov.core.layout import Layout
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.provenance import Origin, Provenance
+from neuralcov.coverage.sections import Assessed, TrainingMap
 from neuralcov.coverage.seen import SeenInputs
 from neuralcov.coverage.suite_counts import SuiteCounts
-from neuralcov.results import InputTable, SliceTable
+from neuralcov.results.references import ReferenceCurve
 from neuralcov.results.sanity import SuiteFacts
+from neuralcov.results.sections import Reference
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
 from neuralcov.tap import Tap
@@ -30,6 +33,10 @@ from neuralcov.tap.listening import Heard
 
 # In place of a criterion's name, in findings about layers that were left out.
 _LAYERS = "layers"
+
+_MERGED = (
+    "{} parts measured apart were merged; its value depends on the order of inputs: one run over all gives another"
+)
 
 OldIdentity = Callable[[Iterable[AnyStatistic]], str]
 
@@ -46,6 +53,10 @@ class Learnt:
         self.calibration = calibration
         self.training: SuiteCounts | None = None
         """What was counted of the training data, where that is known."""
+        self.map: TrainingMap | None = None
+        """The main directions of training data, where calibration had some."""
+        self.references: Mapping[str, ReferenceCurve] = {}
+        """By criterion, what held-out training inputs show, where some were held out."""
         self._old_identity = old_identity
         self._ids: dict[str, str | None] | None = None
 
@@ -71,15 +82,6 @@ class Learnt:
         if self.calibration is None or not criterion.learns:
             return None
         return (self._old_identity or self.calibration.old_identity)(criterion.learns)
-
-
-@dataclass(frozen=True, eq=False)
-class Assessed:
-    """Hold what the last ``assess`` told beside values, and the version of the states that it told it of."""
-
-    version: int = 0
-    slices: tuple[SliceTable, ...] = ()
-    table: InputTable | None = None
 
 
 class Measurement:
@@ -122,6 +124,7 @@ class Measurement:
         self.collection.definitions = self.collection.own_definitions()
         self.collection.seen = self.seen.emptied()
         self.provenance.states = Origin()
+        self.heard = Heard()
 
     @property
     def last_assessed(self) -> Assessed:
@@ -195,7 +198,19 @@ class Measurement:
             training=None if training is None else _facts(training, 0, doubtful=doubtful),
             duplicates=seen.sketch.repeated,
             alike=counts.likeness.repeated,
+            moving=self.provenance.moving,
         )
+
+    def references(self) -> dict[str, Reference]:
+        """Return, by criterion, the value for as many held-out training inputs; nothing as long as no input came."""
+        if self.collection.empty:
+            return {}
+        inputs, known = self.collection.inputs, self.learnt.references
+        return {
+            name: known[name].at(inputs)
+            for name, definition in self.collection.definitions.items()
+            if name in known and known[name].definition == definition
+        }
 
     def findings(self) -> tuple[Finding, ...]:
         """List what was left out of the measurement, and what to bear in mind when reading it."""
@@ -210,11 +225,14 @@ class Measurement:
         if self.seen.shared:
             twice = f"{self.seen.shared} inputs (an estimate) were in more than one of the suites merged"
             found.append(Finding("inputs", twice, self.seen.shared))
+        parts = self.provenance.states.parts
+        apart = [c.name for c in self.collection.criteria if parts > 1 and MERGE_EXACT not in c.promises]
+        found += [Finding(name, _MERGED.format(parts)) for name in apart]
         unmeasured = None if self.collection.layout is None else self.unmeasured()
         if unmeasured is not None and unmeasured.noteworthy:
             found.append(Finding(_LAYERS, str(unmeasured)))
         of_tap = () if self.tap is None else self.tap.findings()
-        return (*found, *of_tap, *self.collection.findings())
+        return (*found, *of_tap, *self.heard.findings(), *self.collection.findings())
 
     def warn(self, *, of_outputs: bool = False) -> None:
         """Warn of every finding once; of what outputs look like only once a whole data set was seen."""

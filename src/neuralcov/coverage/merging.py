@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -20,6 +20,7 @@ from neuralcov.coverage.belonging import (
 from neuralcov.coverage.collection import SharedStates
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.provenance import Origin, Weights, model_id, require_same_preprocessing
+from neuralcov.coverage.sections import join_assessed
 from neuralcov.coverage.seen import SeenInputs
 from neuralcov.tap.known_rows import require_same_rows
 
@@ -99,15 +100,16 @@ def merge(ours: Measurement, other: Measurement, overlap: str) -> None:
         require_same_preprocessing(ours.provenance.preprocessing, preprocessing)
     require_same_rows(ours.rows, other.rows, "the other coverage")
     require_other_inputs(ours, other.seen, overlap)
-    sliced = bool(ours.last_assessed.slices or other.last_assessed.slices)
+    told = ours.last_assessed, other.last_assessed
     collection.merge(theirs)
     ours.seen.merge(other.seen)
     if first:
         ours.provenance.preprocessing = preprocessing
         weights = None if ours.provenance.model is None else Weights(ours.provenance.model)
-        ours.provenance.states = Origin(model=model, weights=weights, known=model is not None)
+        ours.provenance.states = Origin(model=model, weights=weights, known=model is not None, parts=0)
     ours.provenance.merged(other.provenance)
-    if sliced:
+    ours.assessed = replace(told[1], version=collection.version) if first else join_assessed(*told, collection.version)
+    if not first and any(one.slices for one in told):
         # States of slices are not kept, so that theirs cannot be merged.
         warnings.warn("slices: merging drops what slices cover; assess again for all", CoverageWarning, stacklevel=3)
 

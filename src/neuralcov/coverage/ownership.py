@@ -101,6 +101,8 @@ class Owned(Holding[StateT]):
     @override
     def merge(self, criterion: Criterion[StateT], other: Shared[StateT]) -> Holding[StateT]:
         """Merge a shared state in; this holding is used up once that is done."""
+        if type(criterion).merge_in is not Criterion.merge_in:
+            return _made(criterion.merge_in(self.give_up(), other.state), other)
         merged = criterion.merge(self.state, other.state)
         self.give_up()
         return _made(merged, other)
@@ -195,6 +197,13 @@ class GraphOwned(Holding[StateT]):
     def exclude(self, exclusions: Int[Tensor, "some"]) -> Owned[StateT]:
         """Count excluded inputs on a copy."""
         return self.copy().exclude(exclusions)
+
+
+def own(state: StateT, *others: Any) -> Holding[StateT]:
+    """Hold a state that was just read from a file and that nobody else has, unless others share its memory."""
+    tensors = [tensor for tensor in _tensors(state) if tensor.numel()]
+    apart = len({tensor.untyped_storage().data_ptr() for tensor in tensors}) == len(tensors)
+    return Owned(state) if apart and _memory(state).isdisjoint(_memory(tuple(others))) else Shared(state)
 
 
 def _made(state: StateT, *sources: Shared[StateT]) -> Holding[StateT]:

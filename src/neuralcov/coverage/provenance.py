@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from neuralcov.core.digests import tensor_digest
 from neuralcov.core.errors import CalibrationError, InputError, MismatchError
 
+# What files say of the weights, where they changed while calibration was made.
+_MOVING = "moving"
 # Parameters to look at for every batch within a block.
 _AT_ONCE = 16
 
@@ -49,6 +51,15 @@ class Weights:
         twin._marks = marks if self.unchanged() else [mark._replace(version=-1) for mark in marks]
         twin._next = 0
         return twin
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Counts of writes and addresses do not last: of those that come back, new ones are taken.
+        return {"places": self._places, "parameters": [m.parameter for m in self._marks], "unchanged": self.unchanged()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        marks = [_Mark.of(parameter) for parameter in state["parameters"]]
+        self._places, self._next = state["places"], 0
+        self._marks = marks if state["unchanged"] else [mark._replace(version=-1) for mark in marks]
 
     def unchanged(self, *, whole: bool = True) -> bool:
         """Return whether nobody has written to a parameter or put another in its place.
@@ -138,6 +149,7 @@ class Origin:
         file: the id of the file that this was loaded from.
         moving: whether the weights changed meanwhile, so that the inputs were measured on others than these too.
         procedure: how the inputs were measured, where somebody noted it, with the number of inputs it is about.
+        parts: from how many states, measured apart, this was merged.
     """
 
     model: dict[str, Any] | None = None
@@ -147,6 +159,7 @@ class Origin:
     file: str | None = None
     moving: bool = False
     procedure: Mapping[str, Any] | None = None
+    parts: int = 1
 
     @property
     def id(self) -> str | None:
@@ -209,37 +222,44 @@ class Provenance:
         """Note the weights that calibration was just made with; ``moving`` if they changed on the way."""
         self.calibration = None if self.model is None else Origin(weights=Weights(self.model), moving=moving)
 
-    def take_calibration(self, path: Any, told: dict[str, Any] | None) -> None:
+    def take_calibration(self, path: Any, told: dict[str, Any] | None, *, moving: bool) -> None:
         """Accept a saved calibration, or refuse it if it says that it was made with other weights."""
         if self.model is None:
-            self.calibration = Origin(model=told, known=told is not None)
+            self.calibration = Origin(model=told, known=told is not None, moving=moving)
             return
         if told is not None and told["id"] != model_id(self.model):
             raise CalibrationError(
                 f"{path} was made with weights {short(told['id'])}, this model has {short(model_id(self.model))}: "
                 "calibrate again"
             )
-        self.calibration = Origin(model=told, weights=Weights(self.model), known=told is not None)
+        self.calibration = Origin(model=told, weights=Weights(self.model), known=told is not None, moving=moving)
 
     def loaded(self, told: Mapping[str, Any], file: str | None) -> None:
         """Note where the states of a file come from, as far as it says."""
         model = told.get("model")
         weights = None if self.model is None else Weights(self.model)
         parents = tuple(str(parent) for parent in told.get("parents", ()))
-        self.states = Origin(model, weights, model is not None, parents, file, procedure=told.get("procedure"))
-        taught = told.get("calibration", {}).get("model")
-        if self.calibration is None and taught is not None:
-            self.calibration = Origin(taught, weights)
+        parts = int(told.get("parts", 1))
+        self.states = Origin(model, weights, model is not None, parents, file, False, told.get("procedure"), parts)
+        taught = told.get("calibration", {})
+        if self.calibration is None and taught.get("model") is not None:
+            self.calibration = Origin(taught["model"], weights, moving=is_moving(taught))
+
+    @property
+    def moving(self) -> bool:
+        """Return whether the weights changed while calibration was made."""
+        return self.calibration is not None and self.calibration.moving
 
     def note_procedure(self, procedure: Mapping[str, Any]) -> None:
         """Note how the inputs so far were measured."""
         self.states = replace(self.states, procedure=procedure)
 
     def merged(self, other: Provenance) -> None:
-        """Note which files were merged in."""
+        """Note which files were merged in, and how many parts these are of."""
         theirs = (*other.states.parents, *([other.states.file] if other.states.file is not None else []))
         known = dict.fromkeys((*self.states.parents, *theirs))
-        self.states = replace(self.states, parents=tuple(known))
+        parts = self.states.parts + other.states.parts
+        self.states = replace(self.states, parents=tuple(known), parts=parts)
 
     def copy(self) -> Provenance:
         """Return a copy that goes its own way."""
@@ -266,12 +286,28 @@ class Provenance:
         """Return what files say, as plain data."""
         return {
             "model": self.measured_on(empty=empty),
-            "calibration": {"model": self.calibrated_on()},
+            "calibration": {"model": self.calibrated_on(), **({"weights": _MOVING} if self.moving else {})},
             "preprocessing": self.preprocessing,
             "software": software(),
             "device": device_name(device),
             "parents": list(self.states.parents),
+            **({"parts": self.states.parts} if self.states.parts > 1 else {}),
         }
+
+
+def checked_provenance(told: Any) -> dict[str, Any]:
+    """Return what a file says of where it comes from, if it has the form that the rest relies on."""
+    if not isinstance(told, dict) or not isinstance(told.get("parents", []), list):
+        raise TypeError("provenance")
+    taught = told.get("calibration", {})
+    if not isinstance(taught, dict):
+        raise TypeError("provenance.calibration")
+    for model in (told.get("model"), taught.get("model")):
+        if model is not None and not (isinstance(model, dict) and isinstance(model["id"], str)):
+            raise TypeError("provenance.model")
+    if not isinstance(told.get("procedure", {}), (dict, type(None))):
+        raise TypeError("provenance.procedure")
+    return dict(told)
 
 
 def require_same_preprocessing(ours: Any, theirs: Any) -> None:
@@ -284,6 +320,11 @@ def require_same_preprocessing(ours: Any, theirs: Any) -> None:
     else:
         said = f"{_told(ours)} here, {_told(theirs)} there"
     raise MismatchError(f"preprocessing differs: {said}")
+
+
+def is_moving(told: Mapping[str, Any]) -> bool:
+    """Return whether a file says of a calibration that the weights changed while it was made."""
+    return told.get("weights") == _MOVING
 
 
 def _told(preprocessing: Any) -> str:

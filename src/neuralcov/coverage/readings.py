@@ -45,13 +45,19 @@ class CollectionReadings:
                 if criterion.learns:
                     criterion.require_learnt()
             return dict.fromkeys(self.names, 0.0)
-        numbers = torch.stack([c.value(s) for c, s in zip(self.criteria, self.states, strict=True)]).tolist()
+        both = zip(self.criteria, self.states, strict=True)
+        rows = torch.stack([torch.cat([c.value(s)[None], s.counts.double()]) for c, s in both]).tolist()
+        numbers = [row[0] for row in rows]
         for number, criterion, state in zip(numbers, self.criteria, self.states, strict=True):
             if math.isnan(number):
                 raise InputError(
                     f"{criterion.name} has no value: {criterion.undefined(state)}; restore a snapshot or measure again"
                 )
-        return dict(zip(self.names, numbers, strict=True))
+        placeless = _placeless([row[1:] for row in rows])
+        return {
+            name: math.nan if index in placeless else number
+            for index, (name, number) in enumerate(zip(self.names, numbers, strict=True))
+        }
 
     @in_turn
     def details(self, *, alone: bool = True) -> dict[str, dict[str, float]]:
@@ -123,17 +129,28 @@ class CollectionReadings:
         }
 
     @in_turn
+    def visited(self) -> dict[str, tuple[torch.Tensor, ...]]:
+        """Return the covered share of each neuron's cells, by criterion and layer, for neurons with several cells."""
+        if self.layout is None:
+            return {}
+        shares = {c.name: c.visited(s) for c, s in zip(self.criteria, self.states, strict=True)}
+        return {name: tuple(one.cpu() for one in some) for name, some in shares.items() if some is not None}
+
+    @in_turn
     def findings(self) -> tuple[Finding, ...]:
-        """List what was left out and what to bear in mind; refuse if a criterion could place no input at all."""
+        """List what was left out and what to bear in mind; refuse if no criterion could place any input at all."""
         if self.empty:
             return ()
-        found = []
-        for criterion, state in zip(self.criteria, self.states, strict=True):
-            counts = state.counts.tolist()
+        found, every = [], [state.counts.tolist() for state in self.states]
+        placeless = _placeless(every)
+        for index, (criterion, state) in enumerate(zip(self.criteria, self.states, strict=True)):
+            counts = every[index]
             if counts[NOT_PLACEABLE] and not counts[VALID]:
-                raise InputError(
-                    f"{criterion.name} could place none of {counts[NOT_PLACEABLE]} inputs: {criterion.exclusion_reason}"
-                )
+                said = f"could place none of {counts[NOT_PLACEABLE]} inputs: {criterion.exclusion_reason}"
+                if index not in placeless:
+                    raise InputError(f"{criterion.name} {said}")
+                found.append(self._finding(criterion, f"has no value: {said}", counts, NOT_PLACEABLE))
+                continue
             if counts[NOT_FINITE]:
                 said = f"{counts[NOT_FINITE]} inputs with NaN or infinite outputs were left out"
                 found.append(self._finding(criterion, said, counts, NOT_FINITE))
@@ -147,6 +164,12 @@ class CollectionReadings:
         """Tell of excluded inputs, by their names where these are known."""
         names = () if self.seen is None else self.seen.excluded.of(criterion.name, reason)
         return Finding(criterion.name, said, counts[reason], names)
+
+
+def _placeless(counts: Sequence[Sequence[float]]) -> set[int]:
+    """Return which criteria could place no input, where others could: theirs is no value of 0."""
+    found = {index for index, some in enumerate(counts) if some[NOT_PLACEABLE] and not some[VALID]}
+    return found if len(found) < len(counts) else set()
 
 
 def _number(column: list[float] | None, index: int) -> float | None:

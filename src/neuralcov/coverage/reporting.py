@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import datetime
 import inspect
-import os
 import warnings
 from dataclasses import replace
 from html import escape
 
-from neuralcov.core.errors import CoverageWarning, InputError
+from neuralcov.core.errors import CoverageWarning, InputError, MissingExtraError
+from neuralcov.core.files import Place
 from neuralcov.coverage.data import CoverageData
 from neuralcov.report.content import ReportContent
 from neuralcov.report.formats import format_of, write_report
@@ -18,13 +18,16 @@ from neuralcov.results.compare import Comparison
 from neuralcov.results.gate import Verdict, judge_gate
 from neuralcov.results.policy import Policy
 
+# Of plain text in a notebook.
+_MOST_TEXT = 8000
+
 
 class ReportingCoverage(CoverageData):
     """Tell people and machines what was measured."""
 
     def report(
         self,
-        path: str | os.PathLike[str],
+        path: Place,
         *,
         format: str | None = None,
         model: str = "",
@@ -34,7 +37,8 @@ class ReportingCoverage(CoverageData):
         """Write a report: a page, JSON, Markdown, JUnit, OpenMetrics or text.
 
         Args:
-            path: where to; its ending tells the format: .html, .json, .md, .xml (JUnit), .prom (OpenMetrics), .txt.
+            path: where to: a path, a URL or an open binary file. Its ending tells the format: .html,
+                .json, .md, .xml (JUnit), .prom (OpenMetrics), .txt.
             format: ``"html"``, ``"json"``, ``"markdown"``, ``"junit"``, ``"openmetrics"`` or ``"text"``, where the
                 ending does not tell.
             model: what to call the model; by default its class.
@@ -59,8 +63,8 @@ class ReportingCoverage(CoverageData):
         """Return all that a report renders, as plain data.
 
         Args:
-            model: what to call the model; by default its class.
-            suite: what to call the inputs.
+            model: what to call the model; by default as the command that measured it did, or by its class.
+            suite: what to call the inputs; by default as that command did.
             verdict: what a gate said of this suite.
             comparison: a baseline, first, beside this suite.
         """
@@ -69,8 +73,10 @@ class ReportingCoverage(CoverageData):
         with warnings.catch_warnings():
             # Findings stand in the report.
             warnings.simplefilter("ignore", CoverageWarning)
-            named = model or ("" if self.model is None else type(self.model).__name__)
-            result = self.results(model=named, suite=suite, missing=True)
+            names = (self._measurement.procedure or {}).get("names") or {}
+            of_class = "" if self.model is None else type(self.model).__name__
+            named = model or str(names.get("model") or of_class)
+            result = self.results(model=named, suite=suite or str(names.get("data") or ""), missing=True)
         if not result.provenance:
             result = replace(result, provenance=self.provenance())
         return ReportContent(result, verdict, comparison, {one.name: _about(one) for one in self.criteria})
@@ -78,8 +84,16 @@ class ReportingCoverage(CoverageData):
     def _repr_html_(self) -> str:
         """Show the values in a notebook, as far as anything was observed."""
         if self.layout is None or self._measurement.collection.empty:
-            return f"<pre>{escape(repr(self))}</pre>"
-        return render_summary(self.report_content())
+            return _preformatted(repr(self))
+        try:
+            return render_summary(self.report_content())
+        except MissingExtraError:
+            return _preformatted(str(self))
+
+
+def _preformatted(text: str) -> str:
+    """Return text for a notebook, cut where it is long: names of criteria may list hundreds of layers."""
+    return f"<pre>{escape(text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + '…')}</pre>"
 
 
 def _about(criterion: object) -> str:

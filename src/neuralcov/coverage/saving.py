@@ -6,30 +6,33 @@ import io
 import json
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
 from neuralcov.core.activations import statistics_device
 from neuralcov.core.errors import CoverageWarning, MismatchError, StateFileError
+from neuralcov.core.files import name_of
 from neuralcov.coverage.belonging import require_same_criteria
 from neuralcov.coverage.collection import AnyCriterion
-from neuralcov.coverage.measurement import Assessed, Learnt, Measurement
+from neuralcov.coverage.measurement import Learnt, Measurement
 from neuralcov.coverage.ownership import Shared
 from neuralcov.coverage.provenance import model_id, require_same_preprocessing, short
 from neuralcov.coverage.seen import KeyRule
-from neuralcov.coverage.store import AnyPath, StoredCoverage, load_coverage, save_coverage, write_coverage
+from neuralcov.coverage.store import Place, StoredCoverage, load_coverage, save_coverage, write_coverage
 from neuralcov.results import SliceTable
+from neuralcov.tap.known_rows import require_same_pool
 
 # Bytes of results in a header.
 _MOST_RESULTS = 1_000_000
 
 
-def save(ours: Measurement, path: AnyPath, *, end_run: bool) -> None:
-    """Write a state file."""
+def save(ours: Measurement, path: Place, *, end_run: bool, inputs: bool) -> None:
+    """Write a state file; without ``inputs`` nothing in it shows or names one."""
     if end_run:
         ours.seen.end_run()
     with ours.collection.turn:
-        save_coverage(path, _content(ours))
+        save_coverage(path, _content(ours, inputs=inputs))
 
 
 def to_bytes(ours: Measurement) -> bytes:
@@ -42,17 +45,18 @@ def to_bytes(ours: Measurement) -> bytes:
     return file.getvalue()
 
 
-def require_layers(ours: Measurement, path: AnyPath | None = None) -> None:
+def require_layers(ours: Measurement, path: Place | None = None) -> None:
     """Refuse to write a coverage that has not seen its layers yet."""
     if ours.collection.layout is None:
-        where = "" if path is None else f"{path}: "
+        where = "" if path is None else f"{name_of(path)}: "
         raise StateFileError(f"{where}nothing to save, no batch was observed yet")
 
 
-def _content(ours: Measurement) -> StoredCoverage:
+def _content(ours: Measurement, *, inputs: bool = True) -> StoredCoverage:
     """Gather what a file holds."""
     collection = ours.collection
     assert collection.layout is not None
+    told = ours.last_assessed
     if not collection.empty and ours.tap is not None:
         ours.provenance.watch(empty=False, whole=True)
     return StoredCoverage(
@@ -65,8 +69,10 @@ def _content(ours: Measurement) -> StoredCoverage:
         seen=ours.seen,
         provenance=ours.describe(),
         rows=ours.rows,
-        slices=_fitting(ours.last_assessed.slices),
+        assessed=replace(told if inputs else told.without_inputs(), slices=_fitting(told.slices)),
+        named=inputs,
         training=ours.learnt.training,
+        references=ours.learnt.references,
     )
 
 
@@ -84,7 +90,7 @@ def _fitting(slices: tuple[SliceTable, ...]) -> tuple[SliceTable, ...]:
 
 
 def read(
-    source: AnyPath | bytes,
+    source: Place | bytes,
     name: str,
     device: torch.device,
     rule: KeyRule,
@@ -101,18 +107,19 @@ def read(
 def start_from(ours: Measurement, content: StoredCoverage, name: str) -> None:
     """Let a new coverage go on from the states of a file."""
     ours.learnt = Learnt.known_by(content.identities)
-    ours.learnt.training = content.training
+    ours.learnt.training, ours.learnt.references = content.training, content.references
     _take_states(ours, content, name)
 
 
-def load_state(ours: Measurement, path: AnyPath, *, same_run: bool) -> None:
-    """Replace the states by those of a file of the same model, criteria and calibration."""
+def load_state(ours: Measurement, path: Place | bytes, *, same_run: bool) -> None:
+    """Replace the states by those of a file, or of the bytes of one, of the same model, criteria and calibration."""
+    name = "the bytes" if isinstance(path, bytes) else name_of(path)
     layout = ours.collection.layout
     content = load_coverage(path, statistics_device(ours.device) if layout is None else layout.device, ours.seen.rule)
-    require_same_criteria(ours, tuple(c.name for c in content.criteria), content.identities, str(path))
+    require_same_criteria(ours, tuple(c.name for c in content.criteria), content.identities, name)
     if layout is not None:
-        layout.require_same(content.layout, str(path))
-    _take_states(ours, content, str(path))
+        layout.require_same(content.layout, name)
+    _take_states(ours, content, name)
     if same_run:
         ours.seen.reopen_run()
     ours.warned.clear()
@@ -129,6 +136,7 @@ def _take_states(ours: Measurement, content: StoredCoverage, name: str) -> None:
                 f"{name} was measured on weights {short(told['id'])}, this model has {short(identity)}: load those "
                 "weights, or load it without a model"
             )
+        require_same_pool(ours.tap.known_rows.pool, content.rows, name)
         ours.tap.expect(content.layout)
         if content.rows is not None:
             ours.tap.known_rows.expect(content.rows)
@@ -144,5 +152,5 @@ def _take_states(ours: Measurement, content: StoredCoverage, name: str) -> None:
     collection.adopt(tuple(Shared(state) for state in content.states))
     collection.definitions = dict(content.definitions)
     collection.seen = content.seen or ours.seen.unknown(collection.inputs)
-    ours.assessed = Assessed(collection.version, content.slices)
+    ours.assessed = replace(content.assessed, version=collection.version)
     ours.provenance.loaded(content.provenance, content.id)

@@ -120,6 +120,8 @@ class SeenInputs:
         """The names of the first inputs that criteria excluded."""
         self.counts = SuiteCounts()
         """Classes, right answers and inputs that behave alike."""
+        self.reduced: int | None = None
+        """How many inputs there were when the states of several processes were brought together, if they were."""
         self.offered = 0
         """How many inputs the run under way was given, those that were not taken included."""
         self._runs: tuple[Run, ...] = ()

@@ -135,7 +135,7 @@ class SliceStates:
                 )
                 continue
             all_inputs, before = self._of_all(criterion)
-            rest = torch.stack(list(_without_each(criterion, states, before, self._collection.layout)))
+            rest = torch.stack(list(without_each(criterion, states, before, self._collection.layout)))
             lost[criterion.name] = _numbers(criterion.value(all_inputs) - rest)
         if OTHERS in slices:
             notes.append(f"{column} has more than {self._most} values: those that came later are one slice, {OTHERS}")
@@ -193,7 +193,7 @@ def _rank(value: Plain) -> tuple[int, float, str]:
     return (1, 0.0, value) if isinstance(value, str) else (0, float(value), "")
 
 
-def _without_each(
+def without_each(
     criterion: Criterion[State], states: Sequence[State], outside: State | None, layout: Layout | None
 ) -> Iterator[Tensor]:
     """Yield the value of all states but each of them, merged with what lies outside.
@@ -210,7 +210,7 @@ def _without_each(
         merged = outside
         for state in rest:
             merged = state if merged is None else criterion.merge(merged, state)
-        yield from _without_each(criterion, half, merged, layout)
+        yield from without_each(criterion, half, merged, layout)
 
 
 def _bytes_of(state: State) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, BinaryIO
 
@@ -16,26 +16,32 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.arguments import with_tuples
-from neuralcov.core.container import CALIBRATION, STATE, AnyPath, Container, opened, save, write
+from neuralcov.core.container import CALIBRATION, STATE, Container, opened, save, write
 from neuralcov.core.errors import HyperParameterError, NeuralcovError
+from neuralcov.core.files import AnyPath, Place
 from neuralcov.core.find_criterion import criterion_class, criterion_stored_as
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
+from neuralcov.core.memory import out_of_memory
 from neuralcov.core.old_identity import old_identity
 from neuralcov.core.old_names import from_schema_1, with_declared_names
 from neuralcov.core.records import Record, flatten, stored_name, unflatten
-from neuralcov.core.registry import stored_class
+from neuralcov.core.registry import load_own, stored_class
 from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
+from neuralcov.coverage.file_tensors import FileTensors
+from neuralcov.coverage.provenance import checked_provenance
+from neuralcov.coverage.sections import Assessed, TrainingMap, assessed_to_json, read_assessed
 from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.stored_inputs import inputs_to_json, read_inputs
 from neuralcov.coverage.suite_counts import SuiteCounts
-from neuralcov.results import SliceTable
+from neuralcov.results.references import ReferenceCurve
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import AnyStatistic
 
 __all__ = [
     "AnyPath",
+    "Place",
     "StoredCalibration",
     "StoredCoverage",
     "load_coverage",
@@ -61,8 +67,10 @@ class StoredCoverage:
         provenance: the model, preprocessing and the like, as plain data.
         id: of the file, once there is one.
         rows: which rows of each layer's output belong to which input, ``None`` where that was never found out.
-        slices: what slices cover.
+        assessed: what ``assess`` told beside values.
+        named: whether a file may name inputs that were excluded.
         training: what was counted of the training data.
+        references: by criterion, what held-out training inputs show.
     """
 
     layout: Layout
@@ -75,8 +83,10 @@ class StoredCoverage:
     provenance: Mapping[str, Any]
     id: str | None = None
     rows: Mapping[str, Any] | None = None
-    slices: tuple[SliceTable, ...] = ()
+    assessed: Assessed = field(default_factory=Assessed)
+    named: bool = True
     training: SuiteCounts | None = None
+    references: Mapping[str, ReferenceCurve] = field(default_factory=dict)
 
     @property
     def chosen(self) -> list[str]:
@@ -92,9 +102,11 @@ class StoredCalibration:
     provenance: Mapping[str, Any]
     old_identity: Callable[[Iterable[AnyStatistic]], str] | None = None
     training: SuiteCounts | None = None
+    references: Mapping[str, ReferenceCurve] = field(default_factory=dict)
+    map: TrainingMap | None = None
 
 
-def save_coverage(path: AnyPath, content: StoredCoverage) -> str:
+def save_coverage(path: Place, content: StoredCoverage) -> str:
     """Write a state file: states, and what calibration taught each criterion short of traces; return its id."""
     return save(path, STATE, *_taken_apart(content))
 
@@ -120,29 +132,34 @@ def _taken_apart(content: StoredCoverage) -> tuple[dict[str, Any], dict[str, Ten
             }
         )
     assert content.seen is not None
+    inputs = inputs_to_json(content.seen, tensors)
+    if not content.named:
+        inputs.pop("excluded", None)
     header = {
         "criteria": entries,
         "layout": content.layout.to_json(),
         "modules": content.modules,
-        "inputs": inputs_to_json(content.seen, tensors),
+        "inputs": inputs,
         "training": None if content.training is None else content.training.to_json(),
         "provenance": content.provenance,
         "rows": content.rows,
-        **({"results": {"slices": [table.to_json() for table in content.slices]}} if content.slices else {}),
+        **_stored_references(content.references),
+        **({"results": results} if (results := assessed_to_json(content.assessed, tensors)) else {}),
     }
     return header, tensors
 
 
 @ordinary_tensors
-def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
+def load_coverage(source: Place | bytes, device: torch.device, rule: KeyRule | None = None) -> StoredCoverage:
     """Read a state file, or the bytes of one."""
+    load_own()
     with opened(source, STATE) as file, _damage_told(file):
         header = file.header if file.schema > 1 else from_schema_1(file.header, Record.known)
         layout = Layout({str(name): width for name, width in header["layout"]}, device)
         entries = [_Entry.of(entry, file) for entry in header["criteria"]]
         for entry in entries:
             entry.require_form(file, layout)
-        read = _Tensors(file, lambda name: file.read(name).to(device))
+        read = FileTensors(file, lambda name: file.read(name).to(device))
         built = [entry.build(read) for entry in entries]
         names = [criterion.name for criterion, _ in built]
         modules = header["modules"]
@@ -154,22 +171,31 @@ def load_coverage(source: AnyPath | bytes, device: torch.device, rule: KeyRule |
             identities={name: entry.calibration for name, entry in zip(names, entries, strict=True)},
             definitions={name: entry.definition for name, entry in zip(names, entries, strict=True)},
             seen=None if header["inputs"] is None else read_inputs(header["inputs"], file, rule),
-            provenance=dict(header["provenance"]),
+            provenance=checked_provenance(header["provenance"]),
             id=file.id,
             rows=header.get("rows"),
             training=_training(header),
-            slices=tuple(SliceTable.from_json(table) for table in header.get("results", {}).get("slices", ())),
+            references=_references(header),
+            assessed=read_assessed(header.get("results", {}), file, layout),
         )
 
 
 def save_calibration_file(
-    path: AnyPath, calibration: Calibration, provenance: Mapping[str, Any], training: SuiteCounts | None = None
+    path: Place,
+    calibration: Calibration,
+    provenance: Mapping[str, Any],
+    training: SuiteCounts | None = None,
+    references: Mapping[str, ReferenceCurve] | None = None,
+    drawn: TrainingMap | None = None,
 ) -> str:
     """Write a calibration file; return its id."""
     tensors: dict[str, Tensor] = {}
     plain = calibration.to_json("calibration", tensors)
     counts = None if training is None else training.to_json()
-    return save(path, CALIBRATION, {"calibration": plain, "provenance": provenance, "training": counts}, tensors)
+    header = {"calibration": plain, "provenance": provenance, "training": counts}
+    if drawn is not None:
+        header["map"] = drawn.to_json(tensors)
+    return save(path, CALIBRATION, {**header, **_stored_references(references or {})}, tensors)
 
 
 def _training(header: Mapping[str, Any]) -> SuiteCounts | None:
@@ -178,23 +204,36 @@ def _training(header: Mapping[str, Any]) -> SuiteCounts | None:
     return None if counts is None else SuiteCounts.from_json(counts)
 
 
+def _stored_references(references: Mapping[str, ReferenceCurve]) -> dict[str, Any]:
+    """Return what a header says of held-out inputs: nothing where none were held out."""
+    return {"references": {name: curve.to_json() for name, curve in references.items()}} if references else {}
+
+
+def _references(header: Mapping[str, Any]) -> dict[str, ReferenceCurve]:
+    return {str(name): ReferenceCurve.from_json(curve) for name, curve in header.get("references", {}).items()}
+
+
 @ordinary_tensors
-def load_calibration(path: AnyPath, device: torch.device) -> StoredCalibration:
+def load_calibration(path: Place, device: torch.device) -> StoredCalibration:
     """Read a calibration file. Traces beyond the memory that they may take stay on disk."""
+    load_own()
     with opened(path, CALIBRATION) as file, _damage_told(file):
         raw = file.header["calibration" if file.schema > 1 else "reference"]
         stored = raw if file.schema > 1 else with_declared_names(raw, Record.known)
         if stored.get("record", "calibration") != "calibration":
             raise file.error(f"holds {stored['record']!r} where a calibration was expected")
         beyond = _beyond_budget(stored, file)
-        read = _Tensors(file, lambda name: file.read(name, mapped=name in beyond))
+        read = FileTensors(file, lambda name: file.read(name, mapped=name in beyond))
         calibration = Calibration.from_json(stored, read, file.tensors if file.schema > 1 else None)
         old = None if file.schema > 1 else partial(_identity_of_schema_1, raw, dict(read.found))
         moved = calibration.to(device)
         for path_in_file, tensor in file.tensors.items():
             if tensor.sha256 is not None:
                 moved.digests[path_in_file.removeprefix("calibration.")] = tensor.sha256
-        return StoredCalibration(moved, file.header.get("provenance", {}), old, _training(file.header))
+        told = file.header.get("map")
+        drawn = None if told is None else TrainingMap.from_json(told, file, moved.layout())
+        provenance = checked_provenance(file.header.get("provenance", {}))
+        return StoredCalibration(moved, provenance, old, _training(file.header), _references(file.header), drawn)
 
 
 def _identity_of_schema_1(raw: Any, tensors: Mapping[str, Tensor], learns: Iterable[AnyStatistic]) -> str:
@@ -217,28 +256,6 @@ def _beyond_budget(stored: Any, file: Container) -> frozenset[str]:
         if left < 0:
             beyond.add(str(block["tensor"]))
     return frozenset(beyond)
-
-
-class _Tensors(Mapping[str, Tensor]):
-    """Read the tensors of a file, each when it is asked for, once."""
-
-    def __init__(self, file: Container, read: Callable[[str], Tensor]) -> None:
-        self._file, self._read = file, read
-        self.found: dict[str, Tensor] = {}
-
-    def __getitem__(self, name: str) -> Tensor:
-        if name not in self.found:
-            self.found[name] = self._read(name)
-        return self.found[name]
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._file.tensors
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._file.tensors)
-
-    def __len__(self) -> int:
-        return len(self._file.tensors)
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,7 +312,7 @@ class _Entry:
         if learnt is not None and self.learnt != {"value": None}:
             require_form(self.learnt, *learnt, file.tensors, f"{self.key}.learnt")
         try:
-            criterion = replace(self.criterion, learnt=unflatten(self.learnt, _Tensors(file, file.empty)))
+            criterion = replace(self.criterion, learnt=unflatten(self.learnt, FileTensors(file, file.empty)))
             empty, form = criterion.init(bare), criterion.template(bare)
         except NeuralcovError:
             raise
@@ -322,5 +339,10 @@ def _damage_told(file: Container) -> Iterator[None]:
         if str(error).startswith(f"{file.name}: "):
             raise
         raise file.error(str(error)) from error
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise file.error(f"the header is damaged ({error!r})") from error
+    except RuntimeError as error:
+        if out_of_memory(error):
+            raise
+        first = next(iter(str(error).splitlines()), "")
+        raise file.error(f"the header does not fit the tensors ({first})") from error

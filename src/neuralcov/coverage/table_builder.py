@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from neuralcov.core.counts import NOT_FINITE, VALID
 from neuralcov.core.input_names import Plain
 from neuralcov.core.optional_figures import NO_WORD
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
+from neuralcov.coverage.words import Words
 from neuralcov.results.input_table import InputTable
 
 # Numbers stay on the device until those of so many inputs have come together.
@@ -71,41 +72,6 @@ class _Values:
             if len(self._known) < _KNOWN_VALUES:
                 self._known.setdefault((type(value), value), value)
             self.values.append(self._known.get((type(value), value), value))
-
-
-class Words(Sequence[str | None]):
-    """Show rows of 64-bit words as hexadecimal text, made when it is asked for; ``None`` for no word.
-
-    Args:
-        words: one or several for each row.
-        nothing: the word that stands for none.
-    """
-
-    def __init__(self, words: np.ndarray, nothing: int | None = None) -> None:
-        self._words = words.view(np.uint64).reshape(len(words), words[0].size if len(words) else 1)
-        self._nothing = nothing
-        self.nbytes = self._words.nbytes
-
-    def __len__(self) -> int:
-        return len(self._words)
-
-    @overload
-    def __getitem__(self, index: int) -> str | None: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> Words: ...
-
-    def __getitem__(self, index: int | slice) -> str | Words | None:
-        """Return one row as text, or some rows."""
-        if isinstance(index, slice):
-            return Words(self._words[index], self._nothing)
-        row = self._words[index].tolist()
-        return None if row == [self._nothing] else "".join(f"{word:016x}" for word in row)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class TableBuilder:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 
@@ -15,7 +16,7 @@ from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.counts import VALID, count_admitted, no_counts, not_finite
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, resource, widths_of
 from neuralcov.core.layout import Layout, group_by_width, in_execution_order
-from neuralcov.core.memory import blocks
+from neuralcov.core.memory import blocks, require_room
 from neuralcov.core.shapes import Bool, Float, Int, Shaped
 from neuralcov.criteria.cell_hits import (
     LEFT_OUT,
@@ -76,6 +77,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     errors: bool = resource(False)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.flag(self, "errors")
 
     @property
@@ -127,6 +129,9 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         else:
             each = () if self.cells == 1 else (1 + self.cells,)
             shapes = [(len(group), group.width, *each) for group in layout.groups]
+        cells = sum(math.prod(shape) for shape in shapes)
+        size = cells * (1 + (FOLDS.itemsize if folded else 0))
+        require_room(size, layout.device, f"the state of {self.name}", "choose fewer cells, or fewer layers=")
         covered = [torch.zeros(shape, dtype=torch.bool, device=layout.device) for shape in shapes]
         if not self._flat and self.cells > 1:
             for ticks in covered:
@@ -176,12 +181,13 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     def uncovered(self, state: AnyBitmap) -> tuple[Bool[Tensor, "width"], ...] | None:
         if isinstance(state, FlatBitmapState):
             return None
-        groups = group_by_width({str(position): width for position, width in enumerate(state.widths)})
-        bare: dict[int, Tensor] = {}
-        for group, ticks in zip(groups, state.covered, strict=True):
-            covered = ticks if self.cells == 1 else ticks[..., 1:].any(-1)
-            bare.update(zip(group.positions, ~covered, strict=True))
-        return tuple(bare[position] for position in range(len(state.widths)))
+        return _by_place(state.widths, [~(t if self.cells == 1 else t[..., 1:].any(-1)) for t in state.covered])
+
+    @override
+    def visited(self, state: AnyBitmap) -> tuple[Float[Tensor, "width"], ...] | None:
+        if isinstance(state, FlatBitmapState) or self.cells == 1:
+            return None
+        return _by_place(state.widths, [ticks[..., 1:].double().mean(-1) for ticks in state.covered])
 
     @override
     def gain(self, state: AnyBitmap, batch: Activations) -> Float[Tensor, "batch"]:
@@ -320,6 +326,14 @@ class _Marking:
         bits = [old | fold_bits(planes) for old, planes in zip(kept[0], self.planes, strict=True)]
         added = (self.dealt[:, None] == torch.arange(FOLD_COUNT, device=self.dealt.device)).sum(0)
         return bits, kept[1] + added
+
+
+def _by_place(widths: Sequence[int], per_group: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return one row of neurons a layer, in execution order, from rows that stand by group."""
+    groups = group_by_width({str(place): width for place, width in enumerate(widths)})
+    places = [place for group in groups for place in group.positions]
+    rows = dict(zip(places, (row for some in per_group for row in some), strict=True))
+    return tuple(rows[place] for place in range(len(widths)))
 
 
 def _parts(state: AnyBitmap) -> Sequence[Tensor]:

@@ -25,6 +25,7 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
+from neuralcov.core.cost import Cost, Workload, tensor_bytes
 from neuralcov.core.counts import count_admitted, no_counts, not_finite
 from neuralcov.core.criterion import DUPLICATE_FREE, NEVER_FALLS, SPLIT_FREE, Criterion, State, widths_of
 from neuralcov.core.layout import Layout, in_execution_order
@@ -261,6 +262,7 @@ class CC(Criterion[CCState]):
     squared: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.number(self, "distance", at_least=0)
         checks.flag(self, "squared")
 
@@ -273,6 +275,11 @@ class CC(Criterion[CCState]):
     def init(self, layout: Layout) -> CCState:
         clusters = tuple(Clusters.empty(len(group), group.width, layout.device) for group in layout.groups)
         return CCState(no_counts(layout), widths_of(layout), clusters)
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        # A centre for every input, in float32.
+        return Cost(tensor_bytes(self.init(layout)) + 4 * layout.neurons * workload.inputs, grows=True)
 
     @override
     def observe(self, state: CCState, batch: Activations, *, donate: bool = False) -> CCState:

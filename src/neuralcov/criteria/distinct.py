@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -14,20 +13,32 @@ from typing_extensions import override
 
 from neuralcov.core.abundance import Estimate, chance_of_new, kinds_of_more, kinds_to_come, rarefied, shown_times
 from neuralcov.core.activations import Activations
+from neuralcov.core.cost import Cost, Workload, tensor_bytes
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_admitted, no_counts
-from neuralcov.core.criterion import ALL_PROMISES, SUBMODULAR, Criterion, State, widths_of
+from neuralcov.core.criterion import (
+    ALL_PROMISES,
+    DUPLICATE_FREE,
+    MERGE_EXACT,
+    ORDER_FREE,
+    SPLIT_FREE,
+    SUBMODULAR,
+    Criterion,
+    State,
+    widths_of,
+)
 from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.criteria.bottom_kinds import bottom, sample
 from neuralcov.criteria.kind_set import (
     ABSENT,
     FOLD_COUNT,
-    FOLDS,
     MARK,
     KindSet,
     as_kinds,
     as_members,
     looking_is_free,
 )
+from neuralcov.criteria.shown_kinds import ShownKinds, fold_bits, input_counts
 
 _NO_KEYS = torch.zeros(0, 2, dtype=torch.int64)
 
@@ -45,30 +56,6 @@ class DistinctState(State, name="distinct"):
     seen: KindSet
     columns: int
     by_fold: Int[Tensor, "columns folds"] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class _Batch:
-    """What a batch shows: its kinds, the same as the set keeps them, and the inputs that show any."""
-
-    kinds: Int[Tensor, "batch columns 2"]
-    entries: KindSet
-    present: Bool[Tensor, "batch columns"]
-    finite: Bool[Tensor, "batch"]
-
-    @cached_property
-    def valid(self) -> Bool[Tensor, "batch"]:
-        """Return inputs that take part: finite, and with a kind in some column."""
-        return self.finite & (self.present[:, 0] if self.present.shape[1] == 1 else self.present.any(1))
-
-    def of_inputs(self, inputs: Bool[Tensor, "batch"]) -> Bool[Tensor, "entries"]:
-        """Return the entries that some inputs have a kind in."""
-        # Where there is one column, a valid input has a kind in it.
-        return inputs if self.present.shape[1] == 1 else (inputs[:, None] & self.present).view(-1)
-
-    def by_input(self, entries: Tensor) -> Tensor:
-        """Return what belongs to entries by input and column."""
-        return entries.view(self.kinds.shape[:2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,6 +79,11 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     """Whether it is kept which of ten folds of the inputs have shown each kind, for errors by leaving one out."""
 
     @property
+    def kept(self) -> int | None:
+        """Return of how many kinds a sketch keeps in each column, ``None`` where all are kept."""
+        return None
+
+    @property
     def linear(self) -> bool:
         """Return whether :meth:`reduce` is a linear function of the columns' sums."""
         return True
@@ -99,6 +91,8 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     @property
     @override
     def promises(self) -> frozenset[str]:
+        if self.kept is not None:
+            return frozenset({ORDER_FREE, SPLIT_FREE, MERGE_EXACT, DUPLICATE_FREE})
         # A median of sums may first stand still and then move: what an input gains can rise as others come in.
         return ALL_PROMISES if self.linear else ALL_PROMISES - {SUBMODULAR}
 
@@ -140,14 +134,19 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
 
     def sums(self, state: DistinctState) -> Float[Tensor, "k"]:
         """Return what the kinds of each column count together."""
-        seen = state.seen
+        if self.kept is not None:
+            inside, share = sample(state.seen, self.kept, state.columns)
+            return self._sums(state.seen.each(lambda part: part[inside]), state.columns) / share
+        return self._sums(state.seen, state.columns)
+
+    def _sums(self, seen: KindSet, columns: int) -> Float[Tensor, "k"]:
         if seen.columns is None and self._counts_kinds:
             return seen.count().double()[None]
         present = seen.present()
-        sums = torch.zeros(state.columns, dtype=torch.float64, device=present.device)
+        sums = torch.zeros(columns, dtype=torch.float64, device=present.device)
         if seen.columns is not None and self._counts_kinds:
             return sums.index_add_(0, seen.columns, present.double())
-        for column in range(state.columns):
+        for column in range(columns):
             mine = present if seen.columns is None else present & (seen.columns == column)
             own = as_kinds(seen.keys, None if seen.columns is None else column, hashed=self.hashed)
             weights = self.weights(own, column)
@@ -172,13 +171,24 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         counts = self.times_shown(state)
         if state.columns != 1 or counts is None or not len(counts):
             return {}
+        if self.kept is not None:
+            once, twice = self._shown_times(state, 1), self._shown_times(state, 2)
+            to_come = kinds_to_come(once, twice)
+            chance = once / int(state.counts[VALID])
+            return {"next": chance, "to_come": to_come.value, "to_come_error": to_come.error}
         to_come = kinds_to_come(shown_times(counts, 1), shown_times(counts, 2))
         return {"next": chance_of_new(counts), "to_come": to_come.value, "to_come_error": to_come.error}
+
+    def _shown_times(self, state: DistinctState, times: int) -> float:
+        """Estimate how many kinds of the one column were shown so many times."""
+        assert self.kept is not None
+        inside, share = sample(state.seen, self.kept, 1)
+        return shown_times(state.seen.counts[inside], times) / float(share)
 
     @override
     def rarefied(self, state: DistinctState, inputs: int) -> Estimate | None:
         counts = self.times_shown(state)
-        if state.columns != 1 or counts is None or inputs > int(counts.sum()):
+        if self.kept is not None or state.columns != 1 or counts is None or inputs > int(counts.sum()):
             return None
         weights = self.weights(as_kinds(state.seen.compact().keys, 0), 0)
         found = rarefied(counts, weights, inputs)
@@ -188,7 +198,7 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     @override
     def lacking(self, field: DistinctState, suite: DistinctState) -> tuple[Int[Tensor, "kinds"], ...] | None:
         counts, shown = self.times_shown(field), field.seen.compact()
-        if counts is None:
+        if counts is None or self.kept is not None:
             return None
         missing = ~suite.seen.contains(shown.keys)
         columns = torch.zeros_like(counts) if shown.columns is None else shown.columns
@@ -198,7 +208,7 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     @override
     def forecast(self, state: DistinctState, inputs: int) -> float | None:
         counts = self.times_shown(state)
-        if state.columns != 1 or counts is None or not len(counts) or not self._counts_kinds:
+        if self.kept is not None or state.columns != 1 or counts is None or not len(counts) or not self._counts_kinds:
             return None
         once, twice, shown = shown_times(counts, 1), shown_times(counts, 2), int(counts.sum())
         kinds = len(counts) + kinds_of_more(once, twice, shown, max(0, inputs - shown))
@@ -212,15 +222,23 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         return DistinctState(no_counts(layout), widths_of(layout), seen, columns, by_fold)
 
     @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        empty = self.init(layout)
+        kinds = tensor_bytes(empty.seen.each(lambda part: part.new_empty(1, *part.shape[1:])))
+        # What calibration gathers for these goes to disk where there is much of it.
+        most = tensor_bytes(empty) + kinds * empty.columns * workload.inputs
+        return Cost(most, grows=True, to_disk=True)
+
+    @override
     def observe(self, state: DistinctState, batch: Activations, *, donate: bool = False) -> DistinctState:
         shown = self._shown(batch)
-        return self._with(replace(state, counts=state.counts + _input_counts(shown)), batch, shown.valid)
+        return self._with(replace(state, counts=state.counts + input_counts(shown)), batch, shown.valid)
 
     def _with(self, state: DistinctState, batch: Activations, inputs: Bool[Tensor, "batch"]) -> DistinctState:
         """Return the state with the kinds of some inputs of a batch."""
         shown = self._shown(batch)
         entries = shown.of_inputs(inputs)
-        state = replace(state, seen=state.seen.add(shown.entries, entries))
+        state = replace(state, seen=self._cut(state.seen.add(shown.entries, entries), state.columns))
         if state.by_fold is None:
             return state
         dealt = torch.nn.functional.one_hot(batch.folds(FOLD_COUNT), FOLD_COUNT).double()
@@ -235,7 +253,11 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     @override
     def merge(self, a: DistinctState, b: DistinctState) -> DistinctState:
         by_fold = None if a.by_fold is None or b.by_fold is None else a.by_fold + b.by_fold
-        return replace(a, counts=a.counts + b.counts, seen=a.seen.union(b.seen), by_fold=by_fold)
+        seen = self._cut(a.seen.union(b.seen), a.columns)
+        return replace(a, counts=a.counts + b.counts, seen=seen, by_fold=by_fold)
+
+    def _cut(self, seen: KindSet, columns: int) -> KindSet:
+        return seen if self.kept is None else bottom(seen, self.kept, columns)
 
     @override
     def value(self, state: DistinctState) -> Float[Tensor, ""]:
@@ -243,6 +265,8 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
 
     @override
     def gain(self, state: DistinctState, batch: Activations) -> Float[Tensor, "batch"]:
+        if self.kept is not None:
+            return super().gain(state, batch)
         shown = self._shown(batch)
         fresh = shown.by_input(~state.seen.contains(shown.entries.keys) & shown.of_inputs(shown.valid))
         more = fresh.double() if self._counts_kinds else torch.where(fresh, self.weights_of(batch), 0)
@@ -262,7 +286,7 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         simply add up, what an input gains depends on those before it, and they are judged one by one.
         """
         shown = self._shown(batch)
-        if min_gain < 0 or not self.linear or (min_gain > 0 and state.columns > 1):
+        if self.kept is not None or min_gain < 0 or not self.linear or (min_gain > 0 and state.columns > 1):
             return super().admit(state, batch, min_gain=min_gain)
         # What each kind alone amounts to.
         enough = self.reduce(torch.diag_embed(self.weights_of(batch))) > min_gain
@@ -274,8 +298,10 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         return admitted, self._with(replace(state, counts=counts), batch, admitted)
 
     @override
-    def first_shown(self, state: DistinctState, batch: Activations) -> Int[Tensor, "batch"]:
-        """Count the kinds that each input is the first to show, in all columns."""
+    def first_shown(self, state: DistinctState, batch: Activations) -> Int[Tensor, "batch"] | None:
+        """Count the kinds that each input is the first to show, in all columns; a sketch does not tell."""
+        if self.kept is not None:
+            return None
         shown = self._shown(batch)
         return shown.by_input(state.seen.firsts(shown.entries.keys, shown.of_inputs(shown.valid))).sum(1)
 
@@ -294,29 +320,15 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
             return True
         return cls.columns is DistinctCriterion.columns and self.weights(_NO_KEYS, 0) is None
 
-    def _shown(self, batch: Activations) -> _Batch:
+    def _shown(self, batch: Activations) -> ShownKinds:
         """Find a batch's kinds once: what is judged is often taken in as well."""
 
-        def compute() -> tuple[object, _Batch]:
+        def compute() -> tuple[object, ShownKinds]:
             kinds, finite = self.kinds(batch), self.finite(batch)
             members, columns, present = as_members(kinds, hashed=self.hashed)
             marks = self.marks(batch).to(MARK).reshape(-1) if self.marked else None
-            folds = _fold_bits(batch, kinds.shape[1]) if self.folded else None
+            folds = fold_bits(batch, kinds.shape[1]) if self.folded else None
             # The criterion is kept with the result, so that its id stays its own.
-            return self, _Batch(kinds, KindSet.of(members, columns, marks, folds), present, finite)
+            return self, ShownKinds(kinds, KindSet.of(members, columns, marks, folds), present, finite)
 
         return batch.shared(("kinds", id(self)), compute)[1]
-
-
-def _fold_bits(batch: Activations, columns: int) -> Int[Tensor, "entries"]:
-    """Return, for each input and column, the bit of the input's fold."""
-    one = torch.ones((), dtype=FOLDS, device=batch.device)
-    return (one << batch.folds(FOLD_COUNT).to(FOLDS))[:, None].expand(-1, columns).reshape(-1)
-
-
-def _input_counts(shown: _Batch) -> Int[Tensor, "3"]:
-    """Count the inputs of a batch: valid, not finite, without a kind."""
-    finite, valid = shown.finite.sum(), shown.valid.sum()
-    if looking_is_free(finite.device):
-        return torch.tensor([int(valid), len(shown.kinds) - int(finite), int(finite) - int(valid)])
-    return torch.stack([valid, len(shown.kinds) - finite, finite - valid])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import State
+from neuralcov.core.criterion import NEVER_FALLS, State
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Int
@@ -33,6 +33,8 @@ class TKNP(DistinctCriterion):
 
     Args:
         k: how many neurons of each layer make its part of the pattern.
+        sketch: keep only so many patterns, those of smallest key, in 24 bytes each: the value is then an estimate with
+            a relative error of about 1/√sketch, and exact below so many. For suites of more than 10⁷ inputs.
 
     Example:
         >>> import torch, neuralcov as nc
@@ -43,12 +45,27 @@ class TKNP(DistinctCriterion):
     """
 
     k: int = 10
+    sketch: int | None = field(default=None, kw_only=True)
 
     hashed = True
     prepared = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         checks.whole_number(self, "k", at_least=1)
+        if self.sketch is not None:
+            checks.whole_number(self, "sketch", at_least=16)
+
+    @property
+    @override
+    def kept(self) -> int | None:
+        return self.sketch
+
+    @property
+    @override
+    def promises(self) -> frozenset[str]:
+        # Every new pattern counts 1 and lowers the limit, so that the estimate never falls.
+        return super().promises | {NEVER_FALLS}
 
     @override
     def kinds(self, batch: Activations) -> Int[Tensor, "batch 1 2"]:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from neuralcov.core.errors import InputError
-from neuralcov.coverage.batches import tracked
+from neuralcov.coverage.loaders import tracked
 from neuralcov.sources.samples import Samples
 
 _TRAINING = 1200

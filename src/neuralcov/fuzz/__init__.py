@@ -1,5 +1,8 @@
 """Coverage-guided search for inputs that a model gets wrong."""
 
+from neuralcov.fuzz.campaign.dataset import export_dataset
+from neuralcov.fuzz.campaign.overview import overview
+from neuralcov.fuzz.campaign.reader import open_campaign
 from neuralcov.fuzz.campaign.result import Campaign
 from neuralcov.fuzz.faults.checks import MutantBatch, SecondModel
 from neuralcov.fuzz.faults.fault import Fault
@@ -27,7 +30,9 @@ from neuralcov.fuzz.mutations import (
     translation,
     typo_table,
 )
-from neuralcov.fuzz.settings import FuzzSettings, Schedule
+from neuralcov.fuzz.rules import PAPER, PUBLISHED
+from neuralcov.fuzz.schedule import Schedule
+from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.fuzz.validity import PixelRule, WordRule
 
 __all__ = [
@@ -42,6 +47,8 @@ __all__ = [
     "FuzzSettings",
     "Fuzzer",
     "Mutation",
+    "PAPER",
+    "PUBLISHED",
     "PixelRule",
     "SecondModel",
     "Rotation",
@@ -51,10 +58,13 @@ __all__ = [
     "Substitute",
     "Swap",
     "WordRule",
+    "export_dataset",
     "image_mutations",
     "kornia_mutation",
     "mutation",
     "neighbour_table",
+    "open_campaign",
+    "overview",
     "scaling",
     "shear",
     "style_folder",

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from neuralcov.core.errors import CampaignError
+from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.campaign.result import Campaign, Stats, StatsReader
@@ -21,9 +21,11 @@ from neuralcov.fuzz.faults.checks import Check, SecondModel, named_checks
 from neuralcov.fuzz.faults.fault import Fault
 from neuralcov.fuzz.faults.replay import Replay, Shrunk, replay, shrink
 from neuralcov.fuzz.formats import InputFormat, format_of
+from neuralcov.fuzz.limits import Limits, Timer
 from neuralcov.fuzz.mutations import Mutation
+from neuralcov.fuzz.rules import settings_of
 from neuralcov.fuzz.search.wave import Search
-from neuralcov.fuzz.settings import FuzzSettings, Limits, Timer
+from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.fuzz.validity import Validity, usual_rule
 
 
@@ -48,6 +50,8 @@ class Fuzzer:
         preprocess: from pixels in [0, 1], or tokens, to what the model takes.
         folder: where the campaign is kept; without one it is kept in memory only.
         settings: how to search, see :class:`FuzzSettings`.
+        rules: settings by name, in place of ``settings``: ``"published"``, those of the NLC paper's public artefact,
+            or ``"paper"``, those of its text.
         validity: a rule of one's own, ``(mutants, comparisons) -> (batch,) booleans`` over inputs as they are stored,
             in place of the usual one with ``alpha`` and ``beta``.
         levels: the byte that stands for 1.0.
@@ -77,6 +81,7 @@ class Fuzzer:
         preprocess: Callable[[Tensor], Any] | None = None,
         folder: str | os.PathLike[str] | None = None,
         settings: FuzzSettings | None = None,
+        rules: str | None = None,
         validity: Validity | None = None,
         levels: int = 255,
         padding: int = 0,
@@ -86,7 +91,9 @@ class Fuzzer:
         notes: Mapping[str, Any] | None = None,
         **changes: Any,
     ) -> None:
-        chosen = (settings or FuzzSettings()).changed(**changes)
+        if settings is not None and rules is not None:
+            raise InputError("both rules= and settings= were given: expected one; changes go by name, such as wave=64")
+        chosen = (settings or settings_of(rules)).changed(**changes)
         roots = checked_inputs(inputs)
         input_format = format_of(roots, levels=levels, padding=padding, words=words)
         self.folder = None if folder is None else CampaignFolder(folder)
@@ -95,8 +102,8 @@ class Fuzzer:
             roots=roots.to(coverage.device),
             labels=checked_labels(labels, len(roots), coverage.device),
             input_format=input_format,
-            mutations=checked_mutations(mutations, roots, input_format),
-            validity=validity or usual_rule(input_format, chosen.alpha, chosen.beta),
+            mutations=checked_mutations(mutations, roots, input_format, chosen),
+            validity=validity or usual_rule(input_format, chosen.alpha, chosen.beta, chosen.counted),
             preprocess=preprocess or (lambda decoded: decoded),
             checks=named_checks(checks),
             second_model=SecondModel(against.eval()) if isinstance(against, nn.Module) else against,
@@ -140,6 +147,7 @@ class Fuzzer:
         seconds: float | None = None,
         faults: int | None = None,
         until_new: float | None = None,
+        calls: int | None = None,
         progress: bool | None = None,
     ) -> Campaign:
         """Search until a limit is reached; limits count from the start of the campaign.
@@ -150,9 +158,10 @@ class Fuzzer:
             faults: until so many faults are saved.
             until_new: until a mutant run next shows a new fault, or raises coverage, with less than this chance, as
                 estimated from what was seen (Good and Turing).
+            calls: until the model was run on so many mutants; the wave under way is finished.
             progress: show a live screen, or lines where there is no terminal; by default only in a terminal.
         """
-        limits = Limits(iterations, seconds, faults, until_new)
+        limits = Limits(iterations, seconds, faults, until_new, calls)
         campaign = self._campaign
         if campaign is not None and not campaign.can_go_on:
             raise CampaignError("the campaign was only read, so coverage has not seen what it found: call resume()")
@@ -167,6 +176,7 @@ class Fuzzer:
         seconds: float | None = None,
         faults: int | None = None,
         until_new: float | None = None,
+        calls: int | None = None,
         progress: bool | None = None,
     ) -> Campaign:
         """Go on with the campaign in the folder, up to the limits it was given at first or to new ones.
@@ -176,10 +186,10 @@ class Fuzzer:
         folder = self.folder
         if folder is None:
             raise CampaignError("there is nothing to resume: the campaign has no folder=")
-        if iterations is None and seconds is None and faults is None and until_new is None:
+        if all(limit is None for limit in (iterations, seconds, faults, until_new, calls)):
             limits = Limits(**folder.config()["limits"])
         else:
-            limits = Limits(iterations, seconds, faults, until_new)
+            limits = Limits(iterations, seconds, faults, until_new, calls)
         return self._within(limits, progress, lambda: resume(self._setup, folder))
 
     def load(self) -> list[Fault]:
@@ -235,7 +245,7 @@ class Fuzzer:
         """Make a writer that knows the faults so far: so many of a group get pictures, however often it is begun."""
         if self.folder is None:
             return None
-        writer = Writer(self.folder, self.mutations, self.input_format, self.settings.pictures)
+        writer = Writer(self.folder, self.mutations, self.input_format, self.settings.pictures, self._setup.roots)
         writer.restore(self.search.state.faults[:])
         return writer
 
@@ -266,6 +276,8 @@ class Fuzzer:
     def _done(self, limits: Limits, seconds: float) -> bool:
         state = self.search.state
         if limits.iterations is not None and state.counts.started >= limits.iterations and state.idle:
+            return True
+        if limits.calls is not None and state.counts.run >= limits.calls:
             return True
         if limits.faults is not None and state.counts.faults >= limits.faults:
             return True

@@ -1,9 +1,8 @@
-"""Settings of a campaign, declared once: for the class, the campaign's folder and the command; limits and timing."""
+"""Settings of a campaign, declared once: for the class, the campaign's folder and the command."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
@@ -11,58 +10,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from neuralcov.core.errors import InputError
+from neuralcov.fuzz.campaign.log import MOST_STACKED
+from neuralcov.fuzz.schedule import Schedule
 
 T = TypeVar("T")
 
-_TICK = 1.0
-# Reading off coverage may take this share of the time; for some criteria it means factorising every layer.
-_READING = 0.02
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Say how often each seed is chosen.
-
-    Args:
-        kind: ``"uniform"``, or ``"fresh"``, DeepHunter's: the chance of a seed is proportional to
-            ``max(1 − picks/gamma, floor)`` where ``picks`` counts the mutants of it that were kept.
-        gamma: after how many picks a seed has only the floor left.
-        floor: the least weight.
-    """
-
-    kind: str = "uniform"
-    gamma: float = 5.0
-    floor: float = 0.01
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("uniform", "fresh"):
-            raise InputError(f"schedule={self.kind!r}: expected 'uniform' or 'fresh'")
-        if self.gamma <= 0 or not 0 < self.floor <= 1:
-            raise InputError(f"gamma={self.gamma}, floor={self.floor}: expected gamma above 0 and a floor in (0, 1]")
-
-    @classmethod
-    def of(cls, schedule: str | Schedule) -> Schedule:
-        """Return the schedule of a name; a schedule as it is."""
-        return schedule if isinstance(schedule, Schedule) else cls(schedule)
-
-    def weights(self, picks: np.ndarray) -> np.ndarray:
-        """Return the weight of each seed.
-
-        >>> Schedule("fresh").weights(np.array([0, 1, 4, 9])).round(2).tolist()
-        [1.0, 0.8, 0.2, 0.01]
-        """
-        if self.kind == "uniform":
-            return np.ones(len(picks))
-        return np.asarray(np.maximum(1 - picks / self.gamma, self.floor))
-
-    def sample(self, picks: np.ndarray, can_be_seed: np.ndarray, chances: np.ndarray) -> np.ndarray:
-        """Draw one seed per chance in [0, 1), of those that can be seeds."""
-        seeds = np.flatnonzero(can_be_seed)
-        if self.kind == "uniform":
-            return np.asarray(seeds[np.minimum((chances * len(seeds)).astype(np.int64), len(seeds) - 1)])
-        upto = np.cumsum(self.weights(picks[seeds]))
-        found = np.searchsorted(upto, chances * upto[-1], side="right")
-        return np.asarray(seeds[np.minimum(found, len(seeds) - 1)])
+_LARGEST_WAVE = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -73,29 +26,36 @@ class _Rule:
     holds: Callable[[Any], bool]
 
 
-def _whole(value: Any, least: int, most: float = math.inf) -> bool:
+def is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+    """Return whether a value is a whole number within limits."""
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
-def _number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 # Files hold tries in 16 bits.
 _MOST_TRIES = int(np.iinfo(np.int16).max)
 
-_COUNT = _Rule("a whole number of at least 1", lambda value: _whole(value, 1))
-_TRIES = _Rule(f"a whole number from 1 to {_MOST_TRIES}", lambda value: _whole(value, 1, _MOST_TRIES))
-_SEED = _Rule("a whole number from 0 to 2**63 - 1", lambda value: _whole(value, 0, 2**63 - 1))
-_AT_LEAST_0 = _Rule("a number of at least 0", lambda value: _number(value) and value >= 0)
-_SHARE = _Rule("a share from 0 to 1", lambda value: _number(value) and 0 <= value <= 1)
-_TIME = _Rule("a number above 0, or None", lambda value: value is None or (_number(value) and value > 0))
-_PICTURES = _Rule("a whole number of at least 0, or None for all", lambda value: value is None or _whole(value, 0))
+_COUNT = _Rule("a whole number of at least 1", lambda value: is_whole(value, 1))
+_TRIES = _Rule(f"a whole number from 1 to {_MOST_TRIES}", lambda value: is_whole(value, 1, _MOST_TRIES))
+_SEED = _Rule("a whole number from 0 to 2**63 - 1", lambda value: is_whole(value, 0, 2**63 - 1))
+_AT_LEAST_0 = _Rule("a number of at least 0", lambda value: is_number(value) and value >= 0)
+_SHARE = _Rule("a share from 0 to 1", lambda value: is_number(value) and 0 <= value <= 1)
+_TIME = _Rule("a number above 0, or None", lambda value: value is None or (is_number(value) and value > 0))
+_PICTURES = _Rule("a whole number of at least 0, or None for all", lambda value: value is None or is_whole(value, 0))
 GUIDES = ("coverage", "random", "margin", "elites", "margin+coverage", "elites+coverage")
 _GUIDE = _Rule(f"one of {', '.join(GUIDES)}", lambda value: value in GUIDES)
-_CHOICE = _Rule("'uniform' or 'bandit'", lambda value: value in ("uniform", "bandit"))
+_STACK = _Rule(f"a whole number from 1 to {MOST_STACKED}", lambda value: is_whole(value, 1, MOST_STACKED))
 _FLAG = _Rule("True or False", lambda value: isinstance(value, bool))
-_SCHEDULE = _Rule("'uniform', 'fresh' or a Schedule", lambda value: isinstance(value, (str, Schedule)))
+_SCHEDULE = _Rule("'uniform', 'fresh', 'picked' or a Schedule", lambda value: isinstance(value, (str, Schedule)))
+
+
+def _one_of(*words: str) -> _Rule:
+    told = [repr(word) for word in words]
+    return _Rule(" or ".join([", ".join(told[:-1]), told[-1]]), lambda value: value in words)
 
 
 def _setting(default: T, rule: _Rule, help: str, *, may_change: bool = False, option: Any = None) -> T:
@@ -124,14 +84,18 @@ class FuzzSettings:
     """
 
     guide: str = _setting(
-        "coverage",
+        "margin+coverage",
         _GUIDE,
-        "What is kept: mutants that raise coverage; random: all, unchecked; margin: those nearer to being misread; "
+        "What is kept: coverage: mutants that raise it; random: all, unchecked; margin: those nearer to being misread; "
         "elites: the nearest for each pair of classes; or either of these, +coverage.",
     )
     mutation_choice: str = _setting(
-        "uniform", _CHOICE, "uniform, or bandit: rather mutations that brought faults and took margin."
+        "auto",
+        _one_of("auto", "uniform", "bandit", "settings"),
+        "auto: bandit for margin and elites, else uniform; uniform: a mutation first, then a form; settings: one list "
+        "of all forms, so that mutations with many come up more; bandit: rather what brought faults and took margin.",
     )
+    stack: int = _setting(1, _STACK, "The most mutations that make one mutant, drawn from 1 to this.")
     check_random: bool = _setting(False, _FLAG, "Check validity under guide random too.")
     max_per_group: int = _setting(3, _COUNT, "Examples saved of a fault: same seed, same wrong class, same error.")
     wave: int = _setting(
@@ -145,10 +109,35 @@ class FuzzSettings:
     seed: int = _setting(0, _SEED, "Seed of all random choices.")
     min_gain: float = _setting(0.0, _AT_LEAST_0, "What the gain of some criterion must exceed.")
     schedule: str | Schedule = _setting(  # noqa: RUF009 - a field, not a Schedule
-        "uniform", _SCHEDULE, "uniform, or fresh: rather seeds that have brought little.", option=str
+        "uniform",
+        _SCHEDULE,
+        "uniform; fresh: rather seeds that have brought little; picked: rather seeds that were seldom picked.",
+        option=str,
     )
     alpha: float = _setting(0.2, _SHARE, "Acceptable if fewer positions (of texts: words) changed than this share,")
     beta: float = _setting(0.4, _SHARE, "or if no position changed by this share of the range.")
+    counted: str = _setting(
+        "positions",
+        _one_of("positions", "values"),
+        "What alpha is a share of: positions, changed if any channel is; or values, each channel by itself.",
+    )
+    compared: str = _setting(
+        "moved",
+        _one_of("moved", "root", "parent"),
+        "What mutants are compared with: the root input moved as they were; as it is; or the parent.",
+    )
+    move_once: bool = _setting(True, _FLAG, "At most one geometric mutation in a lineage.")
+    exempt_styles: bool = _setting(False, _FLAG, "Accept stylised mutants unchecked.")
+    border: str = _setting(
+        "black", _one_of("black", "white"), "What surrounds a picture that is made smaller by the usual mutations."
+    )
+    identities: bool = _setting(False, _FLAG, "Include forms that change nothing in the usual mutations.")
+    initial: str = _setting(
+        "seeds",
+        _one_of("seeds", "given"),
+        "What coverage begins with: the seeds, or what it has observed already, such as training data.",
+    )
+    wrong_seeds: bool = _setting(False, _FLAG, "Count mutants of inputs that were misread before any mutation.")
     time_limit: float | None = _setting(None, _TIME, "Seconds the model may take for a batch.")
     checkpoint: float = _setting(60.0, _AT_LEAST_0, "Seconds between saves of the coverage state.", may_change=True)
     pictures: int | None = _setting(
@@ -163,6 +152,8 @@ class FuzzSettings:
             if not entry.metadata["rule"].holds(value):
                 raise InputError(f"{entry.name}={value!r}: expected {entry.metadata['rule'].words}")
             object.__setattr__(self, entry.name, value)
+        if self.wave > _LARGEST_WAVE:
+            raise InputError(f"wave={self.wave}: expected at most {_LARGEST_WAVE:,}, which are under way at once")
         object.__setattr__(self, "schedule", Schedule.of(self.schedule))
 
     @property
@@ -181,9 +172,21 @@ class FuzzSettings:
         return "coverage" in self.guide
 
     @property
+    def chosen_by(self) -> str:
+        """Return how mutations are chosen: uniform, bandit or settings."""
+        if self.mutation_choice != "auto":
+            return self.mutation_choice
+        return "uniform" if self.guide in ("coverage", "random") else "bandit"
+
+    @property
+    def needs_margin(self) -> bool:
+        """Return whether the search cannot do without a score per class."""
+        return self.guide in ("margin", "elites")
+
+    @property
     def uses_margin(self) -> bool:
         """Return whether somebody wants to know how near inputs are to being misread."""
-        return self.guide not in ("coverage", "random") or self.mutation_choice == "bandit"
+        return self.guide not in ("coverage", "random") or self.chosen_by == "bandit"
 
     def changed(self, **changes: Any) -> FuzzSettings:
         """Return the settings with some of them changed.
@@ -212,6 +215,8 @@ class FuzzSettings:
     def first_difference(self, stored: Mapping[str, Any]) -> str | None:
         """Return the first setting that a folder keeps with another value and that may not change."""
         mine, stored = self.to_json(), _with_names_of_today(stored)
+        if "mutation_choice" in stored and self.chosen_by == FuzzSettings.from_json(stored).chosen_by:
+            stored["mutation_choice"] = self.mutation_choice
         for entry in fields(self):
             name = entry.name
             if not entry.metadata["may_change"] and name in stored and stored[name] != mine[name]:
@@ -225,64 +230,3 @@ def _with_names_of_today(stored: Mapping[str, Any]) -> dict[str, Any]:
     if "guidance" in known:
         known["guide"] = known.pop("guidance")
     return known
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Say when to stop, counted from the start of the campaign; whichever comes first."""
-
-    iterations: int | None = None
-    seconds: float | None = None
-    faults: int | None = None
-    until_new: float | None = None
-
-    def __post_init__(self) -> None:
-        if all(value is None for value in asdict(self).values()):
-            raise InputError("no limit: give iterations=, seconds=, faults= or until_new=")
-        if self.until_new is not None and not (_number(self.until_new) and 0 < self.until_new < 1):
-            raise InputError(f"until_new={self.until_new!r}: expected a share above 0 and below 1, such as 0.001")
-        for name, value in asdict(self).items():
-            if value is None or name == "until_new":
-                continue
-            if name == "seconds" and not (_number(value) and value >= 0):
-                raise InputError(f"{name}={value!r}: expected a number of at least 0")
-            if name != "seconds" and not _whole(value, 0):
-                raise InputError(f"{name}={value!r}: expected a whole number of at least 0")
-
-
-class Timer:
-    """Tell when to show progress, when to save, and how often to read off coverage.
-
-    Args:
-        checkpoint: seconds between saves.
-    """
-
-    def __init__(self, checkpoint: float) -> None:
-        now = time.monotonic()
-        self._checkpoint = checkpoint
-        self._shown = self._saved = now
-        self._known: dict[str, float] | None = None
-        self._read_again = now
-
-    def time_to_show(self) -> bool:
-        """Return whether a second has passed since progress was shown."""
-        now = time.monotonic()
-        due = now - self._shown >= _TICK
-        self._shown = now if due else self._shown
-        return due
-
-    def time_to_save(self) -> bool:
-        """Return whether ``checkpoint`` seconds have passed since the last save."""
-        now = time.monotonic()
-        due = now - self._saved >= self._checkpoint
-        self._saved = now if due else self._saved
-        return due
-
-    def values(self, read: Callable[[], dict[str, float]]) -> dict[str, float]:
-        """Return coverage, read so seldom that reading takes a small share of the time."""
-        started = time.monotonic()
-        if self._known is None or started >= self._read_again:
-            self._known = read()
-            took = time.monotonic() - started
-            self._read_again = time.monotonic() + took / _READING
-        return self._known

@@ -30,11 +30,14 @@ class PixelRule:
         alpha: share of positions.
         beta: share of the range.
         range: the largest value, 1.0 for floats.
+        counted: ``"positions"``, or ``"values"``: every channel of a position by itself, so that changes of colour
+            count less.
     """
 
     alpha: float = 0.2
     beta: float = 0.4
     range: float = 255
+    counted: str = "positions"
 
     def __post_init__(self) -> None:
         for name in ("alpha", "beta"):
@@ -45,7 +48,7 @@ class PixelRule:
         """Return which mutants are acceptable."""
         # Bytes are subtracted as bytes: the larger minus the smaller never wraps.
         change = torch.maximum(mutants, comparisons) - torch.minimum(mutants, comparisons)
-        if change.dim() > 2:
+        if change.dim() > 2 and self.counted == "positions":
             change = change.amax(1)
         change = change.flatten(1)
         little = self.beta * self.range if change.is_floating_point() else _lowest_at(self.beta, self.range)
@@ -53,7 +56,8 @@ class PixelRule:
 
     def identity(self) -> dict[str, Any]:
         """Return plain data."""
-        return {"rule": "pixels", "alpha": self.alpha, "beta": self.beta}
+        told = {} if self.counted == "positions" else {"counted": self.counted}
+        return {"rule": "pixels", "alpha": self.alpha, "beta": self.beta, **told}
 
 
 @dataclass(frozen=True)
@@ -105,10 +109,12 @@ def edit_distance(texts: Tensor, others: Tensor, padding: int = 0) -> Tensor:
     return distance
 
 
-def usual_rule(input_format: InputFormat, alpha: float, beta: float) -> PixelRule | WordRule:
+def usual_rule(
+    input_format: InputFormat, alpha: float, beta: float, counted: str = "positions"
+) -> PixelRule | WordRule:
     """Return the rule for inputs of a format."""
     if isinstance(input_format, Pixels):
-        return PixelRule(alpha, beta, range=input_format.levels or 1)
+        return PixelRule(alpha, beta, range=input_format.levels or 1, counted=counted)
     return WordRule(alpha, getattr(input_format, "padding", 0))
 
 

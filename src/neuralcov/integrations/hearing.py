@@ -8,19 +8,22 @@ from typing import Any
 
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.coverage.store import AnyPath
+from neuralcov.coverage.listening import Counts
+from neuralcov.coverage.store import Place
 from neuralcov.integrations.states import reduce_states, world_size
 from neuralcov.integrations.trackers import metrics_of
 
 Labels = Callable[[Any], Any]
 
 
-def labels_of_pair(batch: Any) -> Any:
-    """Return the second of a pair; models that take a mapping are called with their labels, or have none.
+def labels_of(batch: Any) -> Any:
+    """Return the labels of a batch, as ``assess`` reads them: the second of a pair, or those of a mapping.
 
-    >>> labels_of_pair(("images", "digits")), labels_of_pair({"input_ids": 1, "labels": 2})
-    ('digits', None)
+    >>> labels_of(("images", "digits")), labels_of({"input_ids": 1, "labels": 2}), labels_of("images")
+    ('digits', 2, None)
     """
+    if isinstance(batch, Mapping):
+        return batch.get("labels")
     pair = isinstance(batch, (tuple, list)) and len(batch) == 2
     return batch[1] if pair and not isinstance(batch[1], Mapping) else None
 
@@ -33,18 +36,19 @@ class Hearing:
         calibration: training data or a saved calibration, from which to learn anew before every evaluation: the
             weights may have changed.
         labels: from a batch to one class per input, ``None`` where there are none.
+        counts: as for :meth:`Coverage.listen`.
     """
 
     def __init__(
         self,
         coverage: Coverage,
         *,
-        calibration: Iterable[Any] | AnyPath | None = None,
-        labels: Labels = labels_of_pair,
+        calibration: Iterable[Any] | Place | None = None,
+        labels: Labels = labels_of,
+        counts: Counts | None = None,
     ) -> None:
         self.coverage = coverage
-        self._calibration = calibration
-        self._labels = labels
+        self._calibration, self._labels, self._counts = calibration, labels, counts
         self._block: ExitStack | None = None
         self._heard: Any = None
         self._passes = 0
@@ -60,39 +64,49 @@ class Hearing:
         self.coverage.reset()
         if self._calibration is not None:
             self.coverage.calibrate(self._calibration, progress=False)
+            # Frameworks write to weights without changing them, as DDP does when it sends out those of rank 0: with
+            # their digest known, they are told by it.
+            self.coverage.provenance()
         block = ExitStack()
-        self._heard = block.enter_context(self.coverage.listen())
+        self._heard = block.enter_context(self.coverage.listen(counts=self._counts))
         self._block, self._passes = block, 0
 
     def batch_ended(self, batch: Any) -> None:
-        """Give the last pass the labels of its batch, if the batch was run at all."""
+        """Give the last pass the labels of its batch, if the batch was run and its labels were not among its inputs."""
         if self._block is None or self._heard.passes == self._passes:
             return
         self._passes = self._heard.passes
+        if self.coverage.labelled or self._heard.passes == self._heard.empty:
+            return
         labels = self._labels(batch)
         if labels is not None:
             self.coverage.labels(labels)
 
     def stop(self) -> dict[str, float]:
         """End the evaluation, merge the ranks, and return the metrics."""
-        self._close()
+        block, self._block = self._block, None
+        assert block is not None
+        if self._heard.passes == self._heard.empty and world_size() > 1:
+            # A rank may be without a batch, as long as another has some: the others wait for it.
+            _leave(block)
+        else:
+            block.close()
         reduce_states(self.coverage)
         if not self.coverage.inputs:
             raise InputError("no rank heard a pass of the model: is it the one that the evaluation runs?")
         return metrics_of(self.coverage)
 
     def drop(self) -> None:
-        """End an evaluation that was interrupted; what it observed is dropped by the next start."""
-        if self._block is not None:
-            self._close(silent=True)
-
-    def _close(self, *, silent: bool = False) -> None:
+        """End an evaluation that was interrupted; the next start drops what it observed."""
         block, self._block = self._block, None
-        assert block is not None
-        try:
-            block.close()
-        except InputError:
-            # A rank without a batch hears nothing, which is fine as long as another does: the others wait for it.
-            heard = self._heard.passes > self._heard.empty
-            if heard or not (silent or world_size() > 1):
-                raise
+        if block is not None:
+            _leave(block)
+
+
+class _InterruptedError(Exception):
+    """End a block from outside, as an exception in it does."""
+
+
+def _leave(block: ExitStack) -> None:
+    """Leave a block as an exception does: hooks are gone, and nothing is asked of what was heard."""
+    block.__exit__(_InterruptedError, _InterruptedError(), None)

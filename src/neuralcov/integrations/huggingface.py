@@ -6,13 +6,13 @@ logged, so that its evaluation loop is wrapped instead of a callback added.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.collection import AnyCriterion
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.coverage.store import AnyPath
+from neuralcov.coverage.store import Place
 from neuralcov.integrations.hearing import Hearing
 
 
@@ -20,7 +20,7 @@ def watch_trainer(
     trainer: Any,
     criteria: Sequence[AnyCriterion],
     *,
-    calibration: Iterable[Any] | AnyPath | None = None,
+    calibration: Iterable[Any] | Place | None = None,
     **options: Any,
 ) -> Coverage:
     """Listen to every ``evaluate`` and ``predict`` of a Trainer, and add what they cover to the metrics.
@@ -36,23 +36,45 @@ def watch_trainer(
 
     Returns:
         The coverage of the last evaluation.
+
+    Example:
+        ``cov = watch_trainer(trainer, [nc.NC(0.75)]); trainer.evaluate()["eval_nc_0.75"]``
     """
     loop = getattr(trainer, "evaluation_loop", None)
     if not callable(loop):
         raise InputError(f"a {type(trainer).__name__} has no evaluation_loop: expected a Trainer of transformers")
+    while isinstance(loop, _HeardLoop) and loop.model is not trainer.model:
+        loop = loop.loop  # of a model that the Trainer has replaced
     coverage = Coverage(trainer.model, criteria, **options)
-    hearing = Hearing(coverage, calibration=calibration)
+    trainer.evaluation_loop = _HeardLoop(trainer, loop, Hearing(coverage, calibration=calibration))
+    return coverage
 
-    def heard_loop(*args: Any, **kwargs: Any) -> Any:
-        hearing.start()
+
+class _HeardLoop:
+    """Run an evaluation loop and listen to it.
+
+    Args:
+        trainer: whose loop it is.
+        loop: the Trainer's own, or one that is heard already.
+        hearing: what listens.
+    """
+
+    def __init__(self, trainer: Any, loop: Callable[..., Any], hearing: Hearing) -> None:
+        self._trainer, self.loop, self._hearing = trainer, loop, hearing
+        self.model = trainer.model
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._trainer.model is not self.model:
+            raise InputError(
+                "the Trainer has built another model since watch_trainer (model_init=): call watch_trainer once more "
+                "after train()"
+            )
+        self._hearing.start()
         try:
-            output = loop(*args, **kwargs)
+            output = self.loop(*args, **kwargs)
         except BaseException:
-            hearing.drop()
+            self._hearing.drop()
             raise
         prefix = kwargs.get("metric_key_prefix", "eval")
-        output.metrics.update({f"{prefix}_{key}": value for key, value in hearing.stop().items()})
+        output.metrics.update({f"{prefix}_{key}": value for key, value in self._hearing.stop().items()})
         return output
-
-    trainer.evaluation_loop = heard_loop
-    return coverage

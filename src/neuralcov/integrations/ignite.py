@@ -10,8 +10,8 @@ from torch import nn
 from neuralcov.core.arguments import require
 from neuralcov.coverage.collection import AnyCriterion
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.coverage.store import AnyPath
-from neuralcov.integrations.hearing import Hearing, Labels, labels_of_pair
+from neuralcov.coverage.store import Place
+from neuralcov.integrations.hearing import Hearing, Labels, labels_of
 
 
 class CoverageHandler:
@@ -23,7 +23,7 @@ class CoverageHandler:
         model: the model that the engine calls.
         criteria: what to measure.
         calibration: training data or a saved calibration, from which to learn before every epoch.
-        labels: from a batch to one class per input; by default the second of a pair.
+        labels: from a batch to one class per input; by default the second of a pair, or ``labels`` of a mapping.
         prefix: what every key begins with.
         options: further arguments of :class:`~neuralcov.Coverage`, such as ``layers``.
     """
@@ -33,8 +33,8 @@ class CoverageHandler:
         model: nn.Module,
         criteria: Sequence[AnyCriterion],
         *,
-        calibration: Iterable[Any] | AnyPath | None = None,
-        labels: Labels = labels_of_pair,
+        calibration: Iterable[Any] | Place | None = None,
+        labels: Labels = labels_of,
         prefix: str = "",
         **options: Any,
     ) -> None:
@@ -53,6 +53,7 @@ class CoverageHandler:
         engine.add_event_handler(events.EPOCH_STARTED, self._start)
         engine.add_event_handler(events.ITERATION_COMPLETED, self._batch)
         engine.add_event_handler(events.EPOCH_COMPLETED, self._stop)
+        engine.add_event_handler(events.COMPLETED, self._end)
         engine.add_event_handler(events.EXCEPTION_RAISED, self._drop)
 
     def _start(self, engine: Any) -> None:
@@ -62,10 +63,19 @@ class CoverageHandler:
         self._hearing.batch_ended(engine.state.batch)
 
     def _stop(self, engine: Any) -> None:
+        if not self._hearing.running:
+            # A handler of the user's own has dealt with an exception, and the engine went on.
+            return
         found = self._hearing.stop()
         engine.state.metrics.update({f"{self._prefix}{key}": value for key, value in found.items()})
 
+    def _end(self, engine: Any) -> None:
+        # An epoch that was terminated has no end of its own.
+        self._hearing.drop()
+
     def _drop(self, engine: Any, error: BaseException) -> None:
         self._hearing.drop()
-        # An engine leaves it to its handlers to go on or not.
-        raise error
+        # An engine with a handler leaves it to the handlers to raise or not: where ours is alone, it does as the engine
+        # would without it.
+        if len(engine._event_handlers[self._events.EXCEPTION_RAISED]) == 1:
+            raise error

@@ -13,8 +13,8 @@ from neuralcov.core.arguments import require
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.collection import AnyCriterion
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.coverage.store import AnyPath
-from neuralcov.integrations.hearing import Hearing, Labels, labels_of_pair
+from neuralcov.coverage.store import Place
+from neuralcov.integrations.hearing import Hearing, Labels, labels_of
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback
@@ -39,7 +39,7 @@ class CoverageCallback(Callback):
             steps must then call ``self(...)``.
         stages: ``"validate"`` and ``"test"``, or one of them.
         calibration: training data or a saved calibration, from which to learn before every evaluation.
-        labels: from a batch to one class per input; by default the second of a pair.
+        labels: from a batch to one class per input; by default the second of a pair, or ``labels`` of a mapping.
         prefix: what every logged key begins with.
         options: further arguments of :class:`~neuralcov.Coverage`, such as ``layers``.
     """
@@ -50,8 +50,8 @@ class CoverageCallback(Callback):
         *,
         module: str = "",
         stages: Sequence[str] = _STAGES,
-        calibration: Iterable[Any] | AnyPath | None = None,
-        labels: Labels = labels_of_pair,
+        calibration: Iterable[Any] | Place | None = None,
+        labels: Labels = labels_of,
         prefix: str = "neuralcov/",
         **options: Any,
     ) -> None:
@@ -77,7 +77,7 @@ class CoverageCallback(Callback):
         heard = model.get_submodule(self._module)
         if self._hearing is None or self._hearing.coverage.model is not heard:
             coverage = Coverage(heard, self._criteria, **self._options)
-            self._hearing = Hearing(coverage, calibration=self._calibration, labels=self._labels)
+            self._hearing = Hearing(coverage, calibration=self._calibration, labels=self._labels, counts=_is_pass)
         self._hearing.start()
 
     def _batch(self, batch: Any) -> None:
@@ -120,3 +120,9 @@ class CoverageCallback(Callback):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         if self._hearing is not None:
             self._hearing.drop()
+
+
+def _is_pass(module: nn.Module) -> bool:
+    """Return whether a call of the module runs its own forward: strategies also run whole steps by a call of it."""
+    forward = vars(module).get("forward")
+    return not getattr(forward, "__qualname__", "").startswith("_ForwardRedirection.")

@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from torch import distributed
 
 from neuralcov.coverage.coverage import Coverage
-
-
-def packed(coverage: Coverage) -> bytes:
-    """Return the state of a coverage, to be sent to other processes; nothing where nothing was observed."""
-    return coverage.to_bytes() if coverage.inputs else b""
-
-
-def take_all(coverage: Coverage, states: Sequence[bytes]) -> None:
-    """Replace the state of a coverage by all of these together.
-
-    Merged in the order given, so that every process that does the same has the same values, to the bit. Samplers pad
-    the last batch of some ranks with inputs of others, so that inputs may come twice.
-
-    Args:
-        coverage: of the same model, criteria and calibration.
-        states: what :func:`packed` gave in each process.
-    """
-    total = coverage.fork()
-    total.reset()
-    for state in states:
-        if state:
-            total.merge(Coverage.from_bytes(state), overlap="repeat")
-    coverage.restore(total.snapshot())
 
 
 def world_size() -> int:
@@ -39,10 +15,11 @@ def world_size() -> int:
     return distributed.get_world_size() if started else 1
 
 
-def reduce_states(coverage: Coverage) -> None:
-    """Merge the states of all ranks, in all ranks; nothing to do in a single process."""
-    if world_size() == 1:
-        return
-    states: list[Any] = [None] * world_size()
-    distributed.all_gather_object(states, packed(coverage))
-    take_all(coverage, states)
+def reduce_states(coverage: Coverage, group: Any = None) -> None:
+    """Merge the states of all ranks, in all ranks; nothing to do in a single process.
+
+    Args:
+        coverage: of the same model, criteria and calibration in every rank.
+        group: of ``torch.distributed``; all processes by default.
+    """
+    coverage.reduce(group)

@@ -2,68 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import copy
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 from typing_extensions import override
 
 from neuralcov.core.arguments import require
+from neuralcov.core.errors import InputError
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.integrations.states import packed, take_all
+from neuralcov.integrations.states import reduce_states
 from neuralcov.integrations.trackers import metrics_of
+from neuralcov.tap.listening import Heard
 
 if TYPE_CHECKING:
     from torchmetrics import Metric
-    from torchmetrics.utilities.distributed import gather_all_tensors
 else:
     Metric = require("torchmetrics", "coverage metrics", extra="torchmetrics").Metric
-    gather_all_tensors = require("torchmetrics.utilities.distributed", "coverage metrics").gather_all_tensors
 
 
 class CoverageMetric(Metric):
-    """Measure coverage as torchmetrics measures accuracy: update, compute, reset, sync.
+    """Measure coverage as torchmetrics measures accuracy: update, forward, compute, reset, sync.
+
+    Other metrics take what a model gave, this one takes what goes in: ``update`` runs the model once more. Use
+    :meth:`listen` around your own passes to do without. Arguments are given by name, so that a ``MetricCollection``
+    tells those of this metric from those of others.
 
     Args:
-        coverage: what measures; calibrate it first where criteria need it.
+        coverage: what measures; calibrate it first where criteria need it. Copies of the metric have a copy of it, of
+            the same model.
         options: further arguments of ``torchmetrics.Metric``.
 
     Example:
         >>> import torch, neuralcov as nc
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
         >>> metric = CoverageMetric(nc.Coverage(model, [nc.NC(0.5)]))
-        >>> metric.update(torch.eye(4))
+        >>> metric.update(inputs=torch.eye(4))
         >>> sorted(metric.compute())
         ['inputs', 'nc_0.5']
     """
 
     full_state_update = False
+    is_differentiable = False
 
     def __init__(self, coverage: Coverage, **options: Any) -> None:
-        super().__init__(**options)
+        if options.get("dist_sync_on_step") or options.get("dist_sync_fn") is not None:
+            raise InputError(
+                "dist_sync_on_step= and dist_sync_fn= are not for coverage: its states are merged by compute()"
+            )
+        # Listening changes the coverage behind the metric's back.
+        super().__init__(**{"compute_with_cache": False, **options})
         self.coverage = coverage
         self._own: Any = None
 
     @override
-    def update(self, *inputs: Any, **more: Any) -> None:
-        self.coverage.update(*inputs, **more)
+    def update(
+        self,
+        *,
+        inputs: Any = None,
+        labels: Any = None,
+        activations: Any = None,
+        predictions: Any = None,
+        lengths: Any = None,
+    ) -> None:
+        """Observe one batch.
+
+        Args:
+            inputs: as for :meth:`Coverage.update`.
+            labels: see there.
+            activations: see there.
+            predictions: see there.
+            lengths: see there.
+        """
+        self.coverage.update(inputs, labels, activations=activations, predictions=predictions, lengths=lengths)
+
+    @contextmanager
+    def listen(self) -> Iterator[Heard]:
+        """Observe the passes of the model that are made within the block, as :meth:`Coverage.listen` does."""
+        with self.coverage.listen() as heard:
+            yield heard
+        self._update_count += heard.passes
 
     @override
     def compute(self) -> dict[str, Tensor]:
-        found = metrics_of(self.coverage)
-        return {key: torch.tensor(value, dtype=torch.float64, device=self.device) for key, value in found.items()}
+        return self._tensors(self.coverage)
 
     @override
-    def forward(self, *inputs: Any, **more: Any) -> dict[str, Tensor]:
-        """Observe a batch and return what it covers alone."""
+    def forward(self, **batch: Any) -> dict[str, Tensor]:
+        """Observe a batch and return what it covers alone; the model runs once.
+
+        Args:
+            batch: as for :meth:`update`.
+        """
+        if self._is_synced:
+            raise InputError("forward of a metric that is synced: call unsync() first")
+        if batch.get("activations") is None:
+            given = (batch.pop("inputs", None), batch.pop("labels", None))
+            batch = {"activations": self.coverage.run(*given, **batch, predictions=False)[0]}
+        self.update(**batch)
         alone = self.coverage.fork()
         alone.reset()
-        alone.update(*inputs, **more)
-        self.coverage.merge(alone, overlap="repeat")
-        self._update_count += 1
-        self._computed = None
-        found = metrics_of(alone)
+        alone.update(**batch)
+        return self._tensors(alone)
+
+    def _tensors(self, coverage: Coverage) -> dict[str, Tensor]:
+        found = metrics_of(coverage)
         return {key: torch.tensor(value, dtype=torch.float64, device=self.device) for key, value in found.items()}
 
     @override
@@ -71,14 +117,18 @@ class CoverageMetric(Metric):
         super().reset()
         self.coverage.reset()
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        # The model belongs to the user, who would otherwise run one and measure another.
+        memo[id(self.coverage)] = self.coverage.fork()
+        twin = type(self).__new__(type(self))
+        memo[id(self)] = twin
+        twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return twin
+
     @override
-    def _sync_dist(
-        self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any | None = None
-    ) -> None:
+    def _sync_dist(self, dist_sync_fn: Callable[..., Any] | None = None, process_group: Any | None = None) -> None:
         self._own = self.coverage.snapshot()
-        ours = torch.frombuffer(bytearray(packed(self.coverage)) or bytearray(1), dtype=torch.uint8)
-        gathered = dist_sync_fn(ours.to(self.device), group=process_group or self.process_group)
-        take_all(self.coverage, [b"" if state.numel() == 1 else state.cpu().numpy().tobytes() for state in gathered])
+        reduce_states(self.coverage, process_group or self.process_group)
 
     @override
     def unsync(self, should_unsync: bool = True) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from neuralcov.core.arguments import require
+from neuralcov.core.arguments import plain_key, require
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.data import CoverageData
 
@@ -25,7 +27,7 @@ def metrics_of(coverage: CoverageData, prefix: str = "") -> dict[str, float]:
         coverage: what was measured.
         prefix: what every key begins with.
     """
-    keys = {criterion.name: criterion.key for criterion in coverage.criteria}
+    keys = _keys([criterion.name for criterion in coverage.criteria])
     found = {f"{prefix}inputs": float(coverage.inputs)}
     details = coverage.details()
     for name, value in coverage.values(warn=False).items():
@@ -35,14 +37,28 @@ def metrics_of(coverage: CoverageData, prefix: str = "") -> dict[str, float]:
     return found
 
 
+def _keys(names: Sequence[str]) -> dict[str, str]:
+    """Return a plain key for each name; those that would be alike end in a digest of the name.
+
+    >>> _keys(["NC(0.75)", "DSC(0.1, layers=conv*)", "DSC(0.1, layers=conv)"])
+    {'NC(0.75)': 'nc_0.75', 'DSC(0.1, layers=conv*)': 'dsc_0.1_layers_conv_e5ff8d', 'DSC(0.1, layers=conv)': ...}
+    """
+    keys = {name: plain_key(name) for name in names}
+    taken = Counter(keys.values())
+    return {
+        name: key if taken[key] == 1 else f"{key}_{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+        for name, key in keys.items()
+    }
+
+
 def log(coverage: CoverageData, to: Any, *, step: int | None = None, prefix: str = "neuralcov/") -> dict[str, float]:
     """Log values and the figures beside them.
 
     Args:
         coverage: what was measured.
         to: ``"mlflow"`` or ``"wandb"`` for the run under way, ``"tensorboard"`` for a folder under ``runs``,
-            ``"dvclive"`` for the folder ``dvclive``; a client, run, writer or logger of one of them; or a function of
-            the metrics and the step.
+            ``"dvclive"`` for the folder ``dvclive``; the module ``mlflow``, a run of W&B, a ``SummaryWriter``, a
+            ``dvclive.Live``, a logger of Lightning; or a function of the metrics and the step.
         step: of the training, where there is one.
         prefix: what every key begins with.
 
@@ -67,7 +83,7 @@ def _log_to_object(target: Any, metrics: dict[str, float], step: int | None) -> 
     elif callable(getattr(target, "add_scalar", None)):  # SummaryWriter
         for key, value in metrics.items():
             target.add_scalar(key, value, step)
-    elif callable(getattr(target, "log_metric", None)):  # dvclive.Live
+    elif callable(getattr(target, "log_metric", None)) and callable(getattr(target, "make_summary", None)):  # dvclive
         if step is not None:
             target.step = step
         for key, value in metrics.items():
@@ -79,8 +95,8 @@ def _log_to_object(target: Any, metrics: dict[str, float], step: int | None) -> 
         target(metrics, step)
     else:
         raise InputError(
-            f"to= is a {type(target).__name__}, which has none of log_metrics, add_scalar, log_metric and log: pass "
-            "the name of a tracker, a client of one, or a function"
+            f"to= is a {type(target).__name__}, which logs in none of the ways known here: pass 'mlflow', 'wandb', "
+            "'tensorboard' or 'dvclive', a run or writer of one of them, or a function of the metrics and the step"
         )
 
 

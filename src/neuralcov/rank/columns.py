@@ -12,14 +12,13 @@ import json
 import os
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from neuralcov.core.errors import InputError, MismatchError, StateFileError
-from neuralcov.core.files import append_line, write_text
+from neuralcov.core.files import append_line, local_path, write_text
 from neuralcov.core.input_names import Plain
 from neuralcov.coverage.running import Run
 
@@ -114,7 +113,7 @@ class WorkFile:
     """
 
     def __init__(self, path: str | os.PathLike[str], subject: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
-        self.path = Path(path)
+        self.path = local_path(path)
         self._kinds = dict(kinds)
         self._head = {_CONTENT: _SCHEMA, "subject": dict(subject), "columns": self._kinds}
         self.marks: dict[int, tuple[int, int] | None] = {}

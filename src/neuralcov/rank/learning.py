@@ -11,19 +11,19 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import AnyPath, ending_of, name_of, read_text
 from neuralcov.core.shapes import Bool, Float
 
 _STEPS = 100
 _PRECISE = 1e-10
 
-Labels = Mapping[Any, Any] | Sequence[Any] | str | os.PathLike[str]
+Labels = Mapping[Any, Any] | Sequence[Any] | AnyPath
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ def read_labels(labels: Labels) -> dict[str, int]:
     ({'a.png': 3}, {'1': 7})
     """
     if isinstance(labels, (str, os.PathLike)):
-        pairs = _pairs_of_file(Path(labels))
+        pairs = _pairs_of_file(labels)
     elif isinstance(labels, Mapping):
         pairs = list(labels.items())
     else:
@@ -114,15 +114,15 @@ def _as_class(label: Any, name: Any) -> int:
     return number
 
 
-def _pairs_of_file(path: Path) -> list[tuple[Any, Any]]:
-    text = path.read_text(encoding="utf-8-sig")
+def _pairs_of_file(path: AnyPath) -> list[tuple[Any, Any]]:
+    text = read_text(path, "utf-8-sig")
     try:
-        if path.suffix.lower() == ".jsonl":
+        if ending_of(path) == ".jsonl":
             rows: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines() if line.strip()]
         else:
             rows = list(csv.DictReader(text.splitlines()))
         return [(row["id"], row["label"]) for row in rows]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"{path}: expected CSV with the columns id and label, or .jsonl with these keys ({error})"
+            f"{name_of(path)}: expected CSV with the columns id and label, or .jsonl with these keys ({error})"
         ) from error

@@ -33,8 +33,8 @@ from neuralcov.core.criterion import SUBMODULAR, Criterion
 from neuralcov.core.errors import CalibrationError, HyperParameterError, InputError, MemoryBudgetError
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.memory import parse_bytes, show_bytes
-from neuralcov.coverage.batches import tracked
 from neuralcov.coverage.coverage import Coverage
+from neuralcov.coverage.loaders import tracked
 from neuralcov.rank.columns import Names, require_inputs
 from neuralcov.rank.queue import Queue
 from neuralcov.tap.inputs import Lengths

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from typing_extensions import override
 
+from neuralcov.core.files import Place
 from neuralcov.core.input_names import Plain
 from neuralcov.rank.columns import Names
 from neuralcov.results.input_table import InputTable
@@ -92,7 +93,7 @@ class Queue(Sequence[RankedInput]):
         columns = {name: _Field(self, place) for place, name in enumerate(RankedInput._fields)}
         return _QueueTable(columns, self)
 
-    def write(self, path: str | Path) -> None:
+    def write(self, path: Place) -> None:
         """Write the queue as CSV or as lines of JSON, as the name's ending says."""
         self.table().write(path)
 

@@ -10,6 +10,7 @@ from neuralcov.report.text import as_ranges, figures_in_words, show_share, show_
 from neuralcov.results.compare import Comparison
 from neuralcov.results.figures import find_figure
 from neuralcov.results.gate import Verdict
+from neuralcov.results.references import AS_VARIED, LESS, MORE, against_reference
 from neuralcov.results.results import Results
 from neuralcov.results.sanity import Sanity
 from neuralcov.results.sections import GrowthCurve, Reference
@@ -17,7 +18,6 @@ from neuralcov.results.sections import GrowthCurve, Reference
 # States of a headline or a check: each has a sign of its own beside its colour.
 FINE, REMARK, BAD = "ok", "warn", "bad"
 _STEPS = 3
-_ERRORS = 2.0
 # Below this share more inputs of the same sort are hardly worth their cost.
 _LITTLE = 0.05
 
@@ -114,7 +114,7 @@ def next_steps(content: ReportContent) -> list[Said]:
         told = f"{len(first.items)} are shown, with what the model said."
         steps.append(Said(FINE, f"Look at the inputs under “{first.title}”", told, "inputs"))
     steps += _growth_step(result)
-    dead = [(len(row.dead), row.layer, row.neurons) for row in result.neurons if row.dead]
+    dead = [(row.dead_count or 0, row.layer, row.neurons) for row in result.neurons if row.dead_count]
     if dead:
         count, layer, neurons = max(dead)
         told = f"{count} of its {neurons:,} neurons were never above 0 for any of these inputs."
@@ -203,7 +203,7 @@ def cards(content: ReportContent) -> list[Card]:
                 value_with_error(value, figures),
                 tuple(beside),
                 None if reference is None else _against(result, name, reference),
-                None if half is None else _added(half),
+                None if half is None else share_added(half),
                 curve if curve is not None and len(curve.sizes) > 1 else None,
                 reference,
             )
@@ -211,23 +211,20 @@ def cards(content: ReportContent) -> list[Card]:
     return made
 
 
-def _added(half: float) -> str:
-    """Format what the second half of a suite added, as a share; it may have lowered the value."""
+def share_added(half: float) -> str:
+    """Format what the second half of a suite added, as a share; it may have lowered the value.
+
+    >>> share_added(0.25), share_added(-0.02)
+    ('25 %', '−2.0 %')
+    """
     return show_share(half) if half >= 0 else f"−{show_share(-half)}"
 
 
 def _against(result: Results, name: str, reference: Reference) -> Said:
-    """Say what a value is beside that of held-out training inputs; nobody wins within two standard errors."""
-    value, error = result.values[name], find_figure(result, name).error
-    told = f"{show_value(reference.value)} for {reference.inputs:,} held-out training inputs"
-    if reference.inputs < result.inputs:
-        return Said(FINE, "", f"{told}, fewer than these: not judged")
-    if error is None or not math.isfinite(error):
-        return Said(FINE, "", f"{told}; no error is known: not judged")
-    # The reference scatters as the suite does: both have as many inputs.
-    reach = _ERRORS * error * math.sqrt(2)
-    difference = value - reference.value
-    if abs(difference) <= reach:
-        return Said(FINE, "= as varied as training data", told)
-    words = "> more than training data shows" if difference > 0 else "< less than training data shows"
-    return Said(REMARK, words, f"{told}, ± {show_value(reach)}")
+    """Say what a value is beside that of held-out training inputs."""
+    error = find_figure(result, name).error
+    found = against_reference(result.values[name], error, result.inputs, reference, show_value)
+    if found.verdict is None:
+        return Said(FINE, "", found.told)
+    sign = {AS_VARIED: "=", MORE: ">", LESS: "<"}[found.verdict]
+    return Said(FINE if found.verdict == AS_VARIED else REMARK, f"{sign} {found.verdict}", found.told)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 from neuralcov.core.errors import InputError
-from neuralcov.core.files import write_text
+from neuralcov.core.files import Place, ending_of, name_of, write_text
 from neuralcov.report.content import ReportContent
 from neuralcov.report.html import render_html
 from neuralcov.report.plain import render_json, render_junit, render_markdown, render_openmetrics, render_text
@@ -31,7 +29,7 @@ _ENDINGS = {
 }
 
 
-def format_of(path: str | os.PathLike[str], asked: str | None = None) -> str:
+def format_of(path: Place, asked: str | None = None) -> str:
     """Return the format of a file: the one that was asked for, else by its ending.
 
     >>> format_of("report.html"), format_of("out.xml"), format_of("out", "markdown")
@@ -41,14 +39,14 @@ def format_of(path: str | os.PathLike[str], asked: str | None = None) -> str:
         if asked not in FORMATS:
             raise InputError(f"format {asked!r}: expected one of {', '.join(FORMATS)}")
         return asked
-    ending = Path(path).suffix.lower()
+    ending = ending_of(path)
     if ending not in _ENDINGS:
         raise InputError(
-            f"{str(path)!r}: its ending tells no format; use one of {', '.join(_ENDINGS)}, or name a format"
+            f"{name_of(path)!r}: its ending tells no format; use one of {', '.join(_ENDINGS)}, or name a format"
         )
     return _ENDINGS[ending]
 
 
-def write_report(content: ReportContent, path: str | os.PathLike[str], asked: str | None = None) -> None:
+def write_report(content: ReportContent, path: Place, asked: str | None = None) -> None:
     """Write a report; the file is complete under its name, or as it was before."""
     write_text(path, FORMATS[format_of(path, asked)](content))

@@ -18,6 +18,8 @@ _PICTURES = 64
 _TEXT = 400
 _ITEMS = 24
 _CARDS_IN_NOTEBOOK = 40
+# Cheaper curves need no word about their cost.
+_COST_TOLD = 0.001
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,14 @@ def render_html(content: ReportContent) -> str:
         layers=tables.layer_table(result),
         slices=tables.slice_page_tables(result),
         map=svg.scatter(result.map) if result.map is not None else "",
+        outside=svg.outside(result.map) if result.map is not None and result.map.suite else 0,
         galleries=list(_galleries(result.galleries)),
         fewer=None if result.fewer is None else _fewer(result.fewer),
         comparison=None if content.comparison is None else tables.comparison_page_table(content.comparison),
         evidence=tables.evidence_rows(result),
+        procedure=tables.procedure_rows(result),
+        forecasts=any(curve.forecast for curve in result.growth.values()),
+        pictured=any(item.picture is not None for gallery in result.galleries for item in gallery.items),
         absent=absent_sections(content),
         share=show_share,
         marks=svg.KEY,
@@ -108,13 +114,16 @@ def absent_sections(content: ReportContent) -> list[str]:
     if not result.slices:
         said.append("Classes and slices: measure with --slices class, or assess(..., slices=['class']).")
     if result.map is None:
-        said.append("Map: it needs training data and the inputs themselves; this measurement kept none.")
+        said.append("Map: it needs training data and assess(..., keep_inputs=True), as measure --save does by itself.")
     if not result.galleries:
         said.append(
-            "Inputs: this measurement kept no inputs to look at; neuralcov rank lists them by surprise and gain."
+            "Inputs: this measurement kept none to look at; call assess(..., keep_inputs=True), or measure without "
+            "--no-inputs. neuralcov rank lists them by surprise."
         )
     if result.fewer is None:
-        said.append("How few would do: ask neuralcov minimise.")
+        said.append(
+            "How few would do: keep inputs, and measure a criterion that ticks off cells; or ask neuralcov minimise."
+        )
     if content.comparison is None:
         said.append("Comparison: give --baseline FILE.")
     return said
@@ -130,11 +139,16 @@ def _growth_words(curve: GrowthCurve) -> str:
     """Say what more of the same would add, and what the curve's order means."""
     if curve.order == "as measured":
         order = "The curve follows the suite’s order."
+        half = curve.second_half
+        if half is not None:
+            order = f"{words.share_added(half)} of it came with the second half. {order}"
+        if curve.cost is not None and curve.cost >= _COST_TOLD:
+            order += f" Reading {len(curve.sizes)} values took {show_share(curve.cost)} of the run."
     else:
         order = "Each point is the mean over all orders."
     ahead = [(size, value, error) for size, value, error in curve.forecast if math.isfinite(value)]
     if not ahead or not curve.values[-1] > 0:
-        return f"Nothing is foretold. {order}"
+        return order
     size, value, error = ahead[0]
     gain = value / curve.values[-1] - 1
     told = f"about {show_share(gain)}" if gain >= 0.005 else "next to nothing"

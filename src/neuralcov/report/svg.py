@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from html import escape
+from itertools import pairwise
 
 from neuralcov.report.text import show_share, show_value
 from neuralcov.results.sections import FewerInputs, GrowthCurve, Reference, SuiteMap
 
 Points = Sequence[tuple[float, float]]
 # So many bars tell the shape of a sorted strip.
-_STRIP = 32
+_STRIP = 24
 _MAP = (640.0, 420.0)
 _NAMED_CLASSES = 20
 _TICKS = 4
@@ -61,7 +62,7 @@ def ticks(high: float, most: int = _TICKS) -> list[float]:
     if not high > 0 or not math.isfinite(high):
         return [0.0]
     power = 10.0 ** math.floor(math.log10(high / most))
-    step = next(power * factor for factor in (1, 2, 5, 10) if high / (power * factor) <= most - 0.5)
+    step = next(power * factor for factor in (1, 2, 5, 10, 20) if high / (power * factor) <= most - 0.5)
     return [round(i * step, 12) for i in range(int(high / step + 1e-9) + 1)]
 
 
@@ -119,6 +120,21 @@ def growth_chart(name: str, curve: GrowthCurve, reference: Reference | None = No
     return _frame(476, 246, "".join(parts), kind="chart", label=label)
 
 
+def count_chart(name: str, points: Points) -> str:
+    """Draw a count against the seconds, as steps: between two readings it stays what it was."""
+    own = _finite(points)
+    most, high = max((x for x, _ in own), default=1.0), max((y for _, y in own), default=0.0)
+    across, up = _scale(0, most or 1.0, 44, 462), _scale(min(0.0, *(y for _, y in own)), high or 1.0, 214, 12)
+    drawn: list[tuple[float, float]] = []
+    for x, y in own:
+        if drawn:
+            drawn.append((across(x), drawn[-1][1]))
+        drawn.append((across(x), up(y)))
+    label = f"{name} over time: {show_value(own[-1][1])} after {own[-1][0]:,.0f} seconds"
+    body = _axes(most or 1.0, high or 1.0, 0.0, across, up) + _line(drawn, "s")
+    return _frame(476, 246, body, kind="chart", label=label)
+
+
 def _axes(most: float, high: float, low: float, across: Callable[[float], float], up: Callable[[float], float]) -> str:
     right = _short(across(most))
     parts = []
@@ -148,7 +164,7 @@ def _band(curve: GrowthCurve, across: Callable[[float], float], up: Callable[[fl
 def strip(values: Sequence[float], label: str) -> str:
     """Draw shares between 0 and 1, sorted from the smallest, as bars side by side.
 
-    Of more than thirty-two values as many are drawn, evenly spaced: they are sorted, so that the shape stays.
+    Of more than twenty-four values as many are drawn, evenly spaced: they are sorted, so that the shape stays.
     """
     shown = sorted(0.0 if math.isnan(value) else min(1.0, max(0.0, value)) for value in values)
     if len(shown) > _STRIP:
@@ -164,16 +180,18 @@ def eigenvalue_bars(shares: Sequence[float], label: str) -> str:
 
 def _columns(heights: Sequence[float], label: str) -> str:
     step = max(4, min(16, 192 // max(1, len(heights))))
-    drawn = "".join(f"M{i * step} 40v-{_short(max(1.0, 36 * height))}" for i, height in enumerate(heights))
-    moved = f'<path class="cols w{step}" transform="translate({step / 2:g} 0)" d="{drawn}"/>' if drawn else ""
+    tall = [max(1, round(36 * height)) for height in heights]
+    # Each column begins a step to the right of where the one before it began.
+    drawn = "".join(f"m{step} {before}v-{height}" for before, height in pairwise([0, *tall]))
+    moved = f'<path class="cols w{step}" transform="translate({-step / 2:g} 0)" d="M0 40{drawn}"/>' if drawn else ""
     body = f'<path class="g" d="M0 40H{step * len(heights)}"/>{moved}'
     return _frame(200, 42, body, kind="strip", label=label)
 
 
 def bar(share: float) -> str:
     """Draw one share as a bar; the number stands beside it."""
-    width = 0.0 if math.isnan(share) else 100 * min(1.0, max(0.0, share))
-    body = f'<path class="bg" d="M0 0H100V6H0z"/><path class="sf" d="M0 0H{_short(width)}V6H0z"/>'
+    width = 0 if math.isnan(share) else round(100 * min(1.0, max(0.0, share)))
+    body = f'<path d="M0 0H{width}V6H0z"/>' if width else ""
     return f'<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">{body}</svg>'
 
 
@@ -182,10 +200,8 @@ def scatter(points: SuiteMap) -> str:
     everything = _finite([*points.training, *points.suite])
     if not everything:
         return ""
-    (left, right), (low, high) = (
-        (min(axis), max(axis)) for axis in ([x for x, _ in everything], [y for _, y in everything])
-    )
-    across, up = _scale(left, right, 10, _MAP[0] - 10), _scale(low, high, _MAP[1] - 24, 10)
+    (left, right), (low, high) = map_window(points)
+    across, up = _within(left, right, 10, _MAP[0] - 10), _within(low, high, _MAP[1] - 24, 10)
     wrong = points.wrong or (False,) * len(points.suite)
     right_ones = [point for point, miss in zip(points.suite, wrong, strict=True) if not miss]
     misses = _finite([point for point, miss in zip(points.suite, wrong, strict=True) if miss])
@@ -208,6 +224,35 @@ def scatter(points: SuiteMap) -> str:
         f"in the two main directions of layer {points.layer}"
     )
     return _frame(*_MAP, body, kind="map", label=label)
+
+
+def map_window(points: SuiteMap) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return what a map shows of both axes: all but points far beyond nearly all others, which stand at its edge.
+
+    >>> map_window(SuiteMap("fc", (0.5, 0.2), tuple((float(i), 0.5 * i) for i in range(101)), ((9000.0, 20.0),)))[0]
+    (0.0, 199.0)
+    """
+    everything = _finite([*points.training, *points.suite])
+    found = []
+    for axis in ([x for x, _ in everything], [y for _, y in everything]):
+        ordered = sorted(axis)
+        low, high = ordered[len(ordered) // 100], ordered[-1 - len(ordered) // 100]
+        reach = high - low
+        found.append((max(ordered[0], low - reach), min(ordered[-1], high + reach)))
+    return found[0], found[1]
+
+
+def outside(points: SuiteMap) -> int:
+    """Count the points that stand at the edge of a map."""
+    (left, right), (low, high) = map_window(points)
+    both = _finite([*points.training, *points.suite])
+    return sum(not (left <= x <= right and low <= y <= high) for x, y in both)
+
+
+def _within(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+    """Return the same as :func:`_scale`, with what lies beyond put at the edge."""
+    scale = _scale(low, high, start, end)
+    return lambda value: scale(min(high, max(low, value)))
 
 
 def _dots(points: Points, across: Callable[[float], float], up: Callable[[float], float]) -> str:

@@ -76,7 +76,7 @@ def layer_table(result: Results) -> PageTable | None:
         notes.append(f"Not shown by layer: {', '.join(names[_CRITERIA:])}; the JSON form has them.")
     shares = {name for name in shown if _are_shares([row.values.get(name) for row in result.layers])}
     neurons = {row.layer: row for row in result.neurons}
-    judged = any(row.dead is not None or row.constant is not None for row in result.neurons)
+    judged = any(row.dead_count is not None for row in result.neurons)
     layers = list(result.layers)
     first = next((name for name in shown if name in shares), None)
     if len(layers) >= _MANY and first is not None:
@@ -101,11 +101,11 @@ def _layer_cells(
         yield _value(row.values.get(name), share=name in shares)
     if judged:
         found = neurons.get(row.layer)
-        for numbers in (None, None) if found is None else (found.dead, found.constant):
-            if numbers is None:
+        for count in (None, None) if found is None else (found.dead_count, found.constant_count):
+            if count is None:
                 yield Cell("–", "–")
             else:
-                yield Cell(f"{len(numbers):,}", str(len(numbers)), state="warn" if numbers else "")
+                yield Cell(f"{count:,}", str(count), state="warn" if count else "")
 
 
 def _drill(row: LayerRow, result: Results, neurons: Mapping[str, LayerNeurons]) -> tuple[tuple[str, str], ...]:
@@ -120,6 +120,9 @@ def _drill(row: LayerRow, result: Results, neurons: Mapping[str, LayerNeurons]) 
         few = (
             "" if len(shares) == found.neurons else f" The {len(shares)} least visited of {found.neurons:,} are drawn."
         )
+        living = found.living.get(name)
+        if living is not None and found.dead_count:
+            few += f" On average {show_share(living)} for those that are not dead."
         label = f"{name}: visited share of neurons of {row.layer}, from {show_share(min(shares))}"
         parts.append((svg.strip(shares, label), f"{name}, a column a neuron, least visited first: {named}.{few}"))
     if found is not None and found.eigenvalues:
@@ -128,7 +131,7 @@ def _drill(row: LayerRow, result: Results, neurons: Mapping[str, LayerNeurons]) 
         parts.append((svg.eigenvalue_bars(found.eigenvalues, label), f"{told}{show_share(found.eigenvalues[0])}."))
     for words, numbers in () if found is None else (("Dead", found.dead), ("Constant", found.constant)):
         if numbers:
-            parts.append(("", f"{words}: {as_ranges(sorted(numbers), _RANGES)}."))
+            parts.append(("", f"{words}, by number: {as_ranges(sorted(numbers), _RANGES)}."))
     for name, layers in result.missing.items():
         if layers.get(row.layer):
             parts.append(("", f"Nothing covered by {name}: {as_ranges(layers[row.layer], _RANGES)}."))
@@ -186,8 +189,20 @@ def evidence_rows(result: Results) -> list[tuple[str, str]]:
         told = [f"definition {definition}"] if definition is not None else []
         told.append(f"calibration {known}" if known else "needs no calibration")
         rows.append((name, ", ".join(told)))
-    rows += list(_flat(result.provenance))
+    rows += [(name, value) for name, value in _flat(_without(result.provenance)) if name != "model: id"]
     return [(name, value) for name, value in rows if value]
+
+
+def procedure_rows(result: Results) -> list[tuple[str, str]]:
+    """Return how the suite was measured, as far as that was noted."""
+    noted = dict(result.provenance.get("procedure") or {})
+    command = noted.pop("command", None)
+    rows = [("command", " ".join(map(str, command)))] if command else []
+    return rows + [(name, value) for name, value in _flat(noted) if value]
+
+
+def _without(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in provenance.items() if name != "procedure"}
 
 
 def _flat(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
@@ -217,7 +232,7 @@ def _number(value: int) -> Cell:
 def _value(value: float | None, *, share: bool = False) -> Cell:
     if value is None or math.isnan(value):
         return Cell("–", "–")
-    return Cell(show_value(value), repr(float(value)), svg.bar(value) if share else "")
+    return Cell(show_value(value), f"{value:.6g}", svg.bar(value) if share else "")
 
 
 def _are_shares(values: Sequence[float | None]) -> bool:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from neuralcov.results.compare import Comparison
 from neuralcov.results.gate import Check, Verdict
 from neuralcov.results.lacking import Lacking
+from neuralcov.results.references import against_reference
 from neuralcov.results.results import Results
 from neuralcov.results.sanity import Sanity
+from neuralcov.results.sections import Reference
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +38,7 @@ def show_value(value: float | None) -> str:
     >>> show_value(0.999999), show_value(1.0)
     ('0.9999', '1.0000')
     """
-    if value is None:
+    if value is None or math.isnan(value):
         return "–"
     if value == 0:
         return "0"
@@ -124,8 +127,13 @@ def sanity_lines(sanity: Sanity) -> list[str]:
     return lines + [f"ALARM {alarm.name}: {alarm.sentence}" for alarm in sanity.alarms]
 
 
-def summary(title: str, values: Mapping[str, float], details: Mapping[str, Mapping[str, float]]) -> str:
-    """Return values as lines of text, each with its name and what stands beside it.
+def summary(
+    title: str,
+    values: Mapping[str, float],
+    details: Mapping[str, Mapping[str, float]],
+    references: Mapping[str, str] | None = None,
+) -> str:
+    """Return values as lines of text, each with its name and what stands beside it; ``references`` are in words.
 
     >>> print(summary("5 inputs", {"NC(0.75)": 0.5, "LCC": 0.25}, {"LCC": {"relative": 1.0}}))
     5 inputs
@@ -137,7 +145,9 @@ def summary(title: str, values: Mapping[str, float], details: Mapping[str, Mappi
     lines = [title]
     for name, value in shown.items():
         head = f"  {name:<{width}}  {value:>{longest}}"
-        beside = figures_in_words(details.get(name, {})).split(", ")
+        told = figures_in_words(details.get(name, {})).split(", ")
+        beside = [*(part for part in told if part), *([references[name]] if references and name in references else [])]
+        beside = beside or [""]
         lines.append(f"{head}  {beside[0]}".rstrip())
         lines += [f"{'':{len(head)}}  {more}" for more in beside[1:]]
     return "\n".join(lines)
@@ -161,8 +171,21 @@ def value_table(result: Results) -> Table:
         row = [name, value_with_error(value, figures)]
         if increase is not None:
             row.append(show_value(increase[name]))
-        table.add_row(*row, figures_in_words(figures))
+        reference = result.references.get(name)
+        against = "" if reference is None else reference_in_words(value, figures, result.inputs, reference)
+        table.add_row(*row, ", ".join(filter(None, (figures_in_words(figures), against))))
     return table
+
+
+def reference_in_words(value: float, figures: Mapping[str, float], inputs: int, reference: Reference) -> str:
+    """Say what a value is beside that of as many held-out training inputs.
+
+    >>> reference_in_words(0.56, {"error": 0.02}, 500, Reference(0.58, 500, (500,), (0.58,)))
+    'as varied as training data (0.5800 for 500 held-out training inputs)'
+    """
+    error = next((figures[name] for name in _ERRORS if name in figures), None)
+    found = against_reference(value, error, inputs, reference, show_value)
+    return found.told if found.verdict is None else f"{found.verdict} ({found.told})"
 
 
 def comparison_table(comparison: Comparison) -> Table:

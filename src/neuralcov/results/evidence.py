@@ -10,12 +10,11 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from neuralcov.core.container import canonical
 from neuralcov.core.errors import StateFileError
-from neuralcov.core.files import write_text
+from neuralcov.core.files import Place, write_text
 from neuralcov.results.gate import Verdict
 from neuralcov.results.policy import MAX, MAX_DROP, MIN, Policy
 from neuralcov.results.results import Results
@@ -26,8 +25,10 @@ TOLERANCE = 0.01
 _ABSOLUTE = 1e-9
 _LONGEST = 1 << 28
 _SECTIONS = ("identity", "procedure", "software", "results", "tolerance")
+# By what rows of tables go.
+_ROWS = ("layer", "column", "slice")
 # Results that a second measurement must give again; notes and names are words about them.
-_COMPARED = ("inputs", "values", "details", "before", "layers", "sanity")
+_COMPARED = ("inputs", "values", "details", "before", "layers", "sanity", "references", "slices")
 _KEPT = (*_COMPARED, "model", "suite", "weights", "findings", "notes", "definitions", "calibration")
 
 
@@ -70,7 +71,7 @@ class Evidence:
         """Return the file's text: canonical JSON, sorted keys and no spaces, with the digest, and a line's end."""
         return canonical({**self.content(), "sha256": self.sha256}) + "\n"
 
-    def write(self, path: str | Path) -> None:
+    def write(self, path: Place) -> None:
         """Write the file."""
         write_text(path, self.to_text())
 
@@ -249,7 +250,8 @@ def _gather(name: str, value: Any, found: dict[str, float | str | None]) -> None
             _gather(f"{name}.{key}", item, found)
     elif isinstance(value, list):
         for index, item in enumerate(value):
-            row = item.get("layer", index) if isinstance(item, dict) else index
+            named = item if isinstance(item, dict) else {}
+            row = next((named[key] for key in _ROWS if key in named), index)
             _gather(f"{name}.{row}", item, found)
     elif value is None or isinstance(value, (int, float, str)):
         found[name] = value

@@ -8,11 +8,10 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from neuralcov.core.errors import InputError
-from neuralcov.core.files import atomic_write
+from neuralcov.core.files import Place, atomic_write, ending_of, name_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +42,7 @@ class InputTable:
         for row in zip(*self.columns.values(), strict=True):
             yield dict(zip(self.columns, map(_plain, row), strict=True))
 
-    def write(self, path: str | Path) -> None:
+    def write(self, path: Place) -> None:
         """Write the table as CSV or as lines of JSON, as the name's ending says."""
         write = writer_for(path)
         with atomic_write(path) as file:
@@ -53,11 +52,11 @@ class InputTable:
             text.detach()
 
 
-def writer_for(path: str | Path) -> Callable[[InputTable, io.TextIOBase], None]:
+def writer_for(path: Place) -> Callable[[InputTable, io.TextIOBase], None]:
     """Return what writes a table to a file of this name; refuse endings that nothing is known for."""
-    ending = Path(path).suffix.lower()
+    ending = ending_of(path)
     if ending not in _WRITERS:
-        raise InputError(f"a table of inputs as {str(path)!r}: expected a name that ends in .csv or .jsonl")
+        raise InputError(f"a table of inputs as {name_of(path)!r}: expected a name that ends in .csv or .jsonl")
     return _WRITERS[ending]
 
 

@@ -6,10 +6,9 @@ import base64
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
-from neuralcov.core.files import write_json
+from neuralcov.core.files import Place, write_json
 from neuralcov.core.findings import LayerRow, Unmeasured
 from neuralcov.results.sanity import Sanity
 from neuralcov.results.sections import FewerInputs, Gallery, GrowthCurve, LayerNeurons, Reference, SuiteMap
@@ -71,7 +70,7 @@ class Results:
         content = {"schema": SCHEMA, **asdict(self), "increase": self.increase}
         return _plain(content)  # type: ignore[no-any-return]
 
-    def write(self, path: str | Path) -> None:
+    def write(self, path: Place) -> None:
         """Write the result as JSON."""
         write_json(path, self.to_json())
 

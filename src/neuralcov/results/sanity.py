@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 # An alarm needs so many inputs.
@@ -19,6 +19,8 @@ FEW_INPUTS = 100
 _OFF_MAP, _OFF_MAP_WORST = 0.2, 0.5
 _ERRORS = 4.0
 _DUPLICATES, _NEAR_DUPLICATES = 0.1, 0.5
+# Copies of half of the inputs or more have at most so much of the variety of as many training inputs.
+_VARIED = 0.8
 # How far from guessing to always being right an accuracy must be, and which part of the accuracy in training.
 _ABOVE_GUESSING, _OF_TRAINING = 0.25, 0.5
 # Chance that so many classes are missing by accident.
@@ -47,6 +49,7 @@ class SuiteFacts:
         training: the same of training data, ``None`` where that is not known.
         duplicates: share of inputs whose content is that of another, ``None`` where that is not known.
         alike: share of inputs that behave, in every layer, as another does, duplicates included; ``None`` likewise.
+        moving: whether the weights changed while training data were learnt from.
     """
 
     inputs: int
@@ -57,6 +60,7 @@ class SuiteFacts:
     training: SuiteFacts | None = None
     duplicates: float | None = None
     alike: float | None = None
+    moving: bool = False
 
     @property
     def accuracy(self) -> float | None:
@@ -112,6 +116,12 @@ class Sanity:
         return asdict(self)
 
 
+_MOVING = Alarm(
+    "moving calibration",
+    "calibration learnt from passes on weights that changed meanwhile: calibrate again with the weights as they are",
+)
+
+
 def judge_sanity(facts: SuiteFacts, details: Mapping[str, Mapping[str, float]]) -> Sanity:
     """Return the figures that come first, and alarms.
 
@@ -144,10 +154,12 @@ def judge_sanity(facts: SuiteFacts, details: Mapping[str, Mapping[str, float]]) 
         duplicates=None if facts.duplicates is None else round(facts.duplicates * facts.inputs),
         near_duplicates=None if alike is None else round(alike * facts.inputs),
     )
-    if facts.inputs < LEAST_INPUTS:
-        return found
-    said = (_unlike(found), _accuracy(found, facts), _classes(found, known), _duplicates(found))
-    return Sanity(**{**found.__dict__, "alarms": tuple(alarm for alarm in said if alarm is not None)})
+    said = [_MOVING] if facts.moving else []
+    if facts.inputs >= LEAST_INPUTS:
+        relative = off_map.get("relative")
+        judged = (_unlike(found), _accuracy(found, facts), _classes(found, known), _duplicates(found, relative))
+        said += [alarm for alarm in judged if alarm is not None]
+    return replace(found, alarms=tuple(said))
 
 
 def _unlike(found: Sanity) -> Alarm | None:
@@ -205,12 +217,14 @@ def _classes(found: Sanity, known: Mapping[int, int]) -> Alarm | None:
     return Alarm("classes", f"{said}: is part of the suite missing?")
 
 
-def _duplicates(found: Sanity) -> Alarm | None:
+def _duplicates(found: Sanity, relative: float | None) -> Alarm | None:
+    """Tell of copies. A small network cannot tell many inputs apart: where these are varied, they are no copies."""
     if found.duplicates is not None and found.duplicates > _DUPLICATES * found.inputs:
         share = f"{100 * found.duplicates / found.inputs:.0f} %"
         return Alarm("duplicates", f"{share} of the inputs repeat another one: was something added twice?")
     near = (found.near_duplicates or 0) + (found.duplicates or 0)
-    if near > _NEAR_DUPLICATES * found.inputs:
+    varied = relative is not None and relative >= _VARIED
+    if near > _NEAR_DUPLICATES * found.inputs and not varied:
         share = f"{100 * near / found.inputs:.0f} %"
         return Alarm("duplicates", f"{share} of the inputs behave in every layer as another one does: are they copies?")
     return None

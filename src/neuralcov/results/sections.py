@@ -16,6 +16,7 @@ class GrowthCurve:
         errors: the standard error at each size, ``None`` where none is known.
         order: ``"rarefied"`` if a value is the mean over all orders, ``"as measured"`` if it follows the suite's order.
         forecast: what more such inputs would give: (inputs, value, error or ``None``) each.
+        cost: the share of the run's time that reading these values took; ``None`` where it was no part of the run.
     """
 
     sizes: tuple[int, ...]
@@ -23,6 +24,7 @@ class GrowthCurve:
     errors: tuple[float, ...] | None = None
     order: str = "as measured"
     forecast: tuple[tuple[int, float, float | None], ...] = ()
+    cost: float | None = None
 
     @property
     def second_half(self) -> float | None:
@@ -67,7 +69,11 @@ class LayerNeurons:
         numbers: by criterion, the numbers of those neurons.
         dead: neurons that were never above 0, by number, at most 128; ``None`` where it was not looked at.
         constant: neurons that gave one value for all inputs, by number, at most 128; ``None`` likewise.
-        eigenvalues: the ten largest of the covariance of the suite's outputs, as shares of its trace.
+        eigenvalues: the ten largest of the covariance of the suite's outputs, as shares of its trace, of a sample of
+            up to 256 inputs.
+        dead_count: how many are dead, ``None`` where it was not looked at.
+        constant_count: how many are constant, likewise.
+        living: by criterion, the visited share of the neurons that are not dead.
     """
 
     layer: str
@@ -77,6 +83,9 @@ class LayerNeurons:
     dead: tuple[int, ...] | None = None
     constant: tuple[int, ...] | None = None
     eigenvalues: tuple[float, ...] = ()
+    dead_count: int | None = None
+    constant_count: int | None = None
+    living: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 from neuralcov.core.errors import InputError
+from neuralcov.core.files import Place, ending_of, name_of, read_text
 from neuralcov.results.input_table import InputTable
 
 _WHOLE = ("label", "prediction")
@@ -16,16 +17,15 @@ _WHOLE_ENDINGS = (".first",)
 _NUMBER_ENDINGS = (".score", ".gain")
 
 
-def read_table(path: str | Path) -> InputTable:
+def read_table(path: Place) -> InputTable:
     """Read a table of inputs, ``.csv`` or ``.jsonl``. What is empty becomes ``None``."""
-    place = Path(path)
-    ending = place.suffix.lower()
+    place, ending = name_of(path), ending_of(path)
     if ending not in _READERS:
         raise InputError(f"{place}: expected a table of inputs, .csv or .jsonl, as measure --per-input writes it")
-    if not place.is_file():
-        raise InputError(f"{place}: there is no such file")
     try:
-        columns = _READERS[ending](place)
+        columns = _READERS[ending](read_text(path))
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise InputError(f"{place}: there is no such file") from error
     except (ValueError, csv.Error) as error:
         raise InputError(f"{place}: no table of inputs ({error})") from error
     if "id" not in columns:
@@ -33,9 +33,8 @@ def read_table(path: str | Path) -> InputTable:
     return InputTable(columns)
 
 
-def _read_csv(path: Path) -> dict[str, Sequence[Any]]:
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.reader(file, strict=True))
+def _read_csv(text: str) -> dict[str, Sequence[Any]]:
+    rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
     names = rows[0] if rows else []
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(names):
@@ -53,9 +52,8 @@ def _value(column: str, text: str) -> Any:
     return float(text) if column.endswith(_NUMBER_ENDINGS) else text
 
 
-def _read_lines(path: Path) -> dict[str, Sequence[Any]]:
-    with path.open(encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file if line.strip()]
+def _read_lines(text: str) -> dict[str, Sequence[Any]]:
+    rows = [json.loads(line) for line in text.split("\n") if line.strip()]
     names = list(rows[0]) if rows and isinstance(rows[0], dict) else []
     for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict) or list(row) != names:
@@ -63,4 +61,4 @@ def _read_lines(path: Path) -> dict[str, Sequence[Any]]:
     return {name: [row[name] for row in rows] for name in names}
 
 
-_READERS: dict[str, Callable[[Path], dict[str, Sequence[Any]]]] = {".csv": _read_csv, ".jsonl": _read_lines}
+_READERS: dict[str, Callable[[str], dict[str, Sequence[Any]]]] = {".csv": _read_csv, ".jsonl": _read_lines}

@@ -10,7 +10,7 @@ from neuralcov.core.errors import MismatchError
 from neuralcov.results.evidence import Evidence, FigureAgain, Verification, compared_results
 from neuralcov.results.figures import find_figure
 from neuralcov.results.places import CLASS, LAYER, Place, PlacedGate, figures_at
-from neuralcov.results.policy import MAX, MIN
+from neuralcov.results.policy import MAX, MAX_DROP, MIN
 from neuralcov.results.results import Results
 
 # Parts of the procedure by which numbers may differ in their last digits, and what to call them.
@@ -43,6 +43,8 @@ def verify(stated: Evidence, again: Evidence, name: str) -> Verification:
                 "that the file was made with"
             )
         notes.append("what calibration learnt differs, if only by digits of other software or devices")
+    if any(row.get("asks") == MAX_DROP for row in stated.thresholds):
+        notes.append("drops below a baseline are not judged again: gate does it, with the baseline")
     told, found = compared_results(stated), compared_results(again)
     tolerance = stated.tolerance
     figures = [
@@ -79,10 +81,11 @@ def verdicts_again(stated: Evidence, result: Results) -> list[FigureAgain]:
 
 
 def columns_asked(stated: Evidence) -> list[str]:
-    """Return the columns of metadata that thresholds of a file ask about."""
+    """Return the columns of metadata by which a file's inputs were sliced, or that its thresholds ask about."""
+    sliced = [str(table["column"]) for table in stated.results.get("slices", ())]
     places = [row["place"] for row in stated.thresholds if row.get("place") is not None]
     named = [CLASS if kind == CLASS else str(name).partition("=")[0] for kind, name in places if kind != LAYER]
-    return list(dict.fromkeys(named))
+    return list(dict.fromkeys((*sliced, *named)))
 
 
 def _figures(result: Results, figure: str, place: Any) -> dict[str, float | None]:

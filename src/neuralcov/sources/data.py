@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _FORMS = "zoo:NAME, folder:PATH, npz:PATH, hf:PATH or package.module:factory"
 _HIGHEST_16_BIT = 65_535
+# What image libraries warn of as a bomb; models take far smaller images.
+_MOST_PIXELS = 89_478_485
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,7 +234,7 @@ def image_folder(folder: Path) -> Samples:
     labels: list[int] = []
     ids: list[str] = []
     for label, name in enumerate(classes):
-        for path in sorted((folder / name).rglob("*")):
+        for path in _files_below(folder / name):
             if path.suffix.lower() in IMAGE_SUFFIXES:
                 images.append(_read_image(path, images[0].shape if images else None))
                 labels.append(label)
@@ -241,21 +244,40 @@ def image_folder(folder: Path) -> Samples:
     return Samples(str(folder), torch.stack(images), torch.tensor(labels), tuple(classes), ids=tuple(ids))
 
 
+def _files_below(folder: Path) -> list[Path]:
+    """Return all files below a folder; what cannot be looked into is an error, not an empty folder."""
+
+    def refuse(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read: {error.strerror}; make it readable or remove it")
+
+    walk = os.walk(folder, onerror=refuse, followlinks=False)
+    return sorted(Path(place) / name for place, _, names in walk for name in names)
+
+
 def _read_image(path: Path, expected: torch.Size | None) -> torch.Tensor:
     from PIL import Image
 
+    if not path.is_file():
+        raise InputError(f"{path}: no plain file (a pipe, a device or a dead link); remove it")
     try:
         with Image.open(path) as image:
+            _require_size(path, image, expected)
             pixels = torch.from_numpy(_image_bytes(path, image)).permute(2, 0, 1)
     except InputError:
         raise
     except Exception as error:  # Decoders end in any error there is when a file is damaged.
         reason = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"{path}: not an image that can be read ({reason})") from error
-    if expected is not None and pixels.shape != expected:
-        size, wanted = (f"{shape[2]}×{shape[1]}" for shape in (pixels.shape, expected))
-        raise InputError(f"{path}: {size} pixels, expected {wanted} like the images before it")
     return pixels
+
+
+def _require_size(path: Path, image: Image.Image, expected: torch.Size | None) -> None:
+    """Refuse an image by what its head says, before anything is unpacked."""
+    if expected is not None and (image.height, image.width) != tuple(expected[1:]):
+        wanted = f"{expected[2]}×{expected[1]}"
+        raise InputError(f"{path}: {image.width}×{image.height} pixels, expected {wanted} like the images before it")
+    if image.width * image.height > _MOST_PIXELS:
+        raise InputError(f"{path}: {image.width}×{image.height} pixels, expected at most {_MOST_PIXELS:,} in all")
 
 
 def _image_bytes(path: Path, image: Image.Image) -> np.ndarray:

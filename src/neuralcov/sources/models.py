@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.torch import load
 from torch import Tensor, nn
 
 from neuralcov.core.arguments import require, usable_device
@@ -93,7 +93,8 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     state: Any
     try:
         if path.suffix == ".safetensors":
-            state = load_file(path)
+            # Not mapped: a file that is overwritten meanwhile would change tensors, or end the process.
+            state = load(path.read_bytes())
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
     except SafetensorError as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,8 @@ from torch import Tensor
 
 from neuralcov.core.errors import InputError
 from neuralcov.core.input_names import TAKEN, pick_columns
-from neuralcov.sources.samples import Samples
+from neuralcov.core.memory import require_room
+from neuralcov.sources.samples import Samples, require_classes
 from neuralcov.tap import Batch
 from neuralcov.tap.names import ID_KEYS, split_names
 from neuralcov.tap.signatures import Form
@@ -76,13 +79,35 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
-        content = np.load(path, allow_pickle=False)
-        return {name: content[name] for name in content.files}
-    except (OSError, MemoryError):
+        with np.load(path, allow_pickle=False) as content:
+            _require_sizes(path, content.zip)
+            return {name: content[name] for name in content.files}
+    except (OSError, MemoryError, InputError):
         raise
     except Exception as error:
         # A damaged archive fails in whatever part of it the damage lies.
         raise InputError(f"{path}: not an .npz file of plain arrays ({error})") from error
+
+
+def _require_sizes(path: Path, archive: zipfile.ZipFile) -> None:
+    """Refuse arrays that say they are longer than what is stored of them, or than this machine could hold."""
+    total = 0
+    for entry in archive.infolist():
+        if not entry.filename.endswith(".npy"):
+            continue
+        with archive.open(entry) as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+            size = math.prod(shape) * dtype.itemsize
+            if not dtype.hasobject and size != entry.file_size - file.tell():
+                raise InputError(
+                    f"{path}: {entry.filename} says {size:,} bytes and has {entry.file_size - file.tell():,}: the file "
+                    "is damaged"
+                )
+        # Numbers of one byte become numbers of four.
+        total += math.prod(shape) * max(dtype.itemsize, 4)
+    require_room(total, torch.device("cpu"), f"{path}, unpacked,", "cut it into several files")
 
 
 def _labels(path: Path, labels: np.ndarray | None, count: int) -> Tensor | None:
@@ -92,6 +117,7 @@ def _labels(path: Path, labels: np.ndarray | None, count: int) -> Tensor | None:
         raise InputError(
             f"{path}: labels of type {labels.dtype} and shape {labels.shape}: expected {count} integers, one per input"
         )
+    require_classes(str(path), int(labels.max()) if count else 0)
     return torch.from_numpy(labels.astype(np.int64))
 
 

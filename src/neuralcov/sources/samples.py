@@ -14,7 +14,17 @@ from typing_extensions import override
 from neuralcov.core.errors import InputError
 from neuralcov.core.input_names import Column, pick, pick_columns
 from neuralcov.core.shapes import Int, Shaped
+from neuralcov.sources.text_call import TextCall
 from neuralcov.tap import Batch
+
+# Classes have names, which are kept; no data set comes near so many.
+_MOST_CLASSES = 10_000_000
+
+
+def require_classes(name: str, highest: int) -> None:
+    """Refuse data in which one label is so high that it can be no class."""
+    if highest >= _MOST_CLASSES:
+        raise InputError(f"{name}: has label {highest}: expected classes from 0, fewer than {_MOST_CLASSES:,}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,6 +41,7 @@ class Samples:
         std: per channel, by which they are then divided.
         lengths: ``(n,)`` steps of each input, for sequences padded to one length.
         words: the vocabulary of texts, a word per token.
+        text_call: how the model takes tokens, for texts of one's own.
         ids: a name for each input, such as its path, where it has one.
         metadata: column → a value for each input.
     """
@@ -44,6 +55,7 @@ class Samples:
     std: tuple[float, ...] = ()
     lengths: Int[Tensor, "n"] | None = None
     words: tuple[str, ...] | None = None
+    text_call: TextCall | None = None
     ids: Column | None = None
     metadata: Mapping[str, Column] = field(default_factory=dict)
 

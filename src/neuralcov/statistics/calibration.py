@@ -51,6 +51,7 @@ class Calibration:
         excluded: how many had NaN or infinite outputs.
         of_training: what statistics gathered of the training inputs.
         of_held_out: what some of them gathered of training inputs that were kept apart; empty where none were.
+        holding: whether inputs were held out, while it is learnt.
     """
 
     names: tuple[str, ...]
@@ -59,6 +60,7 @@ class Calibration:
     excluded: int = 0
     of_training: Parts = field(default_factory=dict)
     of_held_out: Parts = field(default_factory=dict)
+    holding: bool = False
 
     @classmethod
     @ordinary_tensors
@@ -94,19 +96,21 @@ class Calibration:
     @ordinary_tensors
     def observe(self, batch: Activations) -> Calibration:
         """Return the calibration after a batch. Overwrites this one, which nobody else holds."""
-        return replace(self, seen=self.seen + batch.size, of_training=_observed(self.of_training, batch))
+        learning = {s: part for s, part in self.of_training.items() if not (self.holding and s.held_out == INSTEAD)}
+        found = {**self.of_training, **_observed(learning, batch)}
+        return replace(self, seen=self.seen + batch.size, of_training=found)
 
     @ordinary_tensors
     def hold_out(self, batch: Activations) -> Calibration:
         """Return the calibration after a batch of held-out training inputs. Overwrites this one."""
         training, beside = dict(self.of_training), dict(self.of_held_out)
         instead = [statistic for statistic in training if statistic.held_out == INSTEAD]
-        if not beside:
+        if not self.holding:
             beside = {s: s.init(batch.layout) for s in training if s.held_out == BESIDE}
             # Those of the training inputs serve only where nothing is held out.
             training |= {statistic: statistic.init(batch.layout) for statistic in instead}
         training |= _observed({statistic: training[statistic] for statistic in instead}, batch)
-        return replace(self, of_training=training, of_held_out=_observed(beside, batch))
+        return replace(self, of_training=training, of_held_out=_observed(beside, batch), holding=True)
 
     @ordinary_tensors
     def finished(self, *, excluded: int = 0) -> Calibration:

@@ -61,11 +61,27 @@ class LayerMoments(Record, name="moments"):
         count = self.count + other.count
         share = (other.count / count.clamp(min=1))[:, None]
         apart = other.mean - self.mean
-        # n_a n_b / n, the weight of the distance between the two means.
-        weight = (self.count[:, None] * share)[:, :, None]
-        between = apart[:, :, None] * apart[:, None, :]
-        scatter = self.scatter + other.scatter + weight * between
+        # n_a n_b / n is the weight of the distance between the two means; its root on both sides keeps symmetry.
+        bridge = (self.count[:, None] * share).sqrt() * apart
+        scatter = (self.scatter + other.scatter).addcmul_(bridge[:, :, None], bridge[:, None, :])
         return LayerMoments(count, self.mean + share * apart, scatter)
+
+    def layer(self, index: int) -> LayerMoments:
+        """Return the moments of one layer, as a group of its own that shares their memory."""
+        one = slice(index, index + 1)
+        return LayerMoments(self.count[one], self.mean[one], self.scatter[one])
+
+    def replace_by(self, other: LayerMoments) -> None:
+        """Overwrite these moments."""
+        for ours, theirs in ((self.count, other.count), (self.mean, other.mean), (self.scatter, other.scatter)):
+            ours.copy_(theirs)
+
+    def merge_in(self, other: LayerMoments) -> LayerMoments:
+        """Merge others into these, which are overwritten layer by layer, so that no second copy of all exists."""
+        for index in range(len(self.count)):
+            ours = self.layer(index)
+            ours.replace_by(ours.merge(other.layer(index)))
+        return self
 
     def choose(self, other: LayerMoments, where: Bool[Tensor, "layers"]) -> LayerMoments:
         """Return this one's layers where ``where`` holds, the other's elsewhere."""

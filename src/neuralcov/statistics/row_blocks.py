@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import tempfile
-
-import numpy as np
 import torch
 from torch import Tensor
 
 from neuralcov.core.shapes import Shaped
+from neuralcov.core.spill import reserved
 
 BLOCK_BYTES = 1 << 30
 
@@ -42,9 +40,7 @@ def _split_small(blocks: Blocks) -> tuple[list[Tensor], list[Tensor]]:
 
 def _on_disk(block: Tensor) -> Tensor:
     """Write the block to a temporary file that goes when nothing refers to it any more."""
-    with tempfile.TemporaryFile(prefix="neuralcov-rows-") as file:
-        rows = block.cpu().numpy()
-        mapped = np.memmap(file, dtype=rows.dtype, mode="w+", shape=rows.shape)
-        mapped[:] = rows
-        mapped.flush()
-        return torch.from_numpy(mapped)
+    rows = block.cpu().numpy()
+    mapped = reserved(rows.shape, rows.dtype, "rows")
+    mapped[:] = rows
+    return torch.from_numpy(mapped)

@@ -15,6 +15,7 @@ import torch
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import format_value
+from neuralcov.core.cost import Workload, tensor_bytes
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import move, require_declarable
@@ -84,6 +85,15 @@ class Statistic(ABC, Generic[Gathered]):
         """Return the form of what is gathered, and of nothing gathered, to check files against."""
         form = self.init(layout)
         return form, form
+
+    def cost(self, layout: Layout, workload: Workload) -> int:
+        """Return how many bytes is gathered, without allocating any; by default what is gathered of no input.
+
+        Args:
+            layout: the layers, on the meta device.
+            workload: how much there will be to learn from.
+        """
+        return tensor_bytes(self.init(layout))
 
     def move(self, gathered: Gathered, device: torch.device | str) -> Gathered:
         """Return the same on another device."""

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import match_globs, without_match
+from neuralcov.core.cost import Workload
 from neuralcov.core.errors import LayerError
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import parse_bytes
@@ -237,6 +238,11 @@ class Traces(Statistic[TraceStore], name="traces"):
     @override
     def observe(self, gathered: TraceStore, batch: Activations) -> TraceStore:
         return gathered.observe(batch)
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> int:
+        # Float32, and a label and a prediction.
+        return workload.training_inputs * (4 * sum(layout.widths[name] for name in self.init(layout).names) + 16)
 
     @override
     def finish(self, gathered: TraceStore) -> TraceStore:

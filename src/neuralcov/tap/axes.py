@@ -15,6 +15,7 @@ from neuralcov.tap.readout import ReadOut
 RECURRENT = (nn.RNN, nn.LSTM, nn.GRU)
 CELLS = (nn.RNNCell, nn.LSTMCell, nn.GRUCell)
 _DEFAULT = (nn.Linear, _ConvNd, nn.MultiheadAttention, ReadOut, *RECURRENT, *CELLS)
+_LINEAR, _CONVOLUTION = "Linear", "Conv"
 # Modules beyond the default kinds whose features lie on axis 1 whatever the rank of their output.
 _CHANNELS_FIRST = (
     _ConvNd,
@@ -58,7 +59,8 @@ class OutputAxes:
 
 def is_layer_by_default(module: nn.Module) -> bool:
     """Return whether a module counts when the user chooses nothing."""
-    return (issubclass(class_of(module), _DEFAULT) and not is_unreadable(module)) or _is_transformers_conv1d(module)
+    known = issubclass(class_of(module), _DEFAULT) and not is_unreadable(module)
+    return known or _is_transformers_conv1d(module) or _quantised(module) is not None
 
 
 def is_unreadable(module: nn.Module) -> bool:
@@ -86,6 +88,8 @@ def axes_of(module: nn.Module) -> OutputAxes:
         return OutputAxes(batch_axis=0 if module.batch_first else 1, channels_first=False)
     if isinstance(module, ReadOut):
         return OutputAxes(channels_first=module.channels_first)
+    if _quantised(module) is not None:
+        return OutputAxes(channels_first=_quantised(module) == _CONVOLUTION)
     if issubclass(cls, _CHANNELS_FIRST):
         return OutputAxes(channels_first=True)
     if is_layer_by_default(module):
@@ -162,6 +166,16 @@ def _normalised(module: nn.Module) -> int | None:
 def _says_channels_first(module: nn.Module) -> bool:
     """Return whether a norm says by attribute or name (``LayerNorm2d``) that it takes images channel by channel."""
     return getattr(module, "data_format", None) == "channels_first" or type(module).__name__.lower().endswith("2d")
+
+
+def _quantised(module: nn.Module) -> str | None:
+    """Return of which kind a layer is whose weights were quantised statically; ``None`` for any other module."""
+    # Named, not imported: fused ones lie in further packages, and few models have any.
+    if not type(module).__module__.startswith("torch.ao.nn."):
+        return None
+    quantised = any(c.__name__ == "WeightedQuantizedModule" for c in type(module).__mro__)
+    name = type(module).__name__
+    return next((kind for kind in (_LINEAR, _CONVOLUTION) if quantised and kind in name), None)
 
 
 def _is_transformers_conv1d(module: nn.Module) -> bool:

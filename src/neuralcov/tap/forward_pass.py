@@ -10,11 +10,12 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from neuralcov.core.errors import LayerError
 from neuralcov.tap.axes import OutputAxes, feature_axis
 from neuralcov.tap.layers import module_name
 from neuralcov.tap.masks import LayerMasks, Masks
 from neuralcov.tap.members import Members
-from neuralcov.tap.outputs import plain_neurons
+from neuralcov.tap.outputs import MEAN, plain_neurons
 from neuralcov.tap.probe import Probe, capturing
 from neuralcov.tap.rows import Note, RowOrder, by_owner, likely_order, order_by_shape, own_rows
 from neuralcov.tap.tape import Tape
@@ -96,6 +97,10 @@ class RowReader:
         size, known = forward_pass.size, self._probe.known
         owners = self._probe.owners(layer, output, size, masks) if self._probe.has_owners else None
         if owners is not None:
+            if known.pool != MEAN:
+                raise LayerError(
+                    f"layer {layer!r} has rows by rows= or by experts, which are averaged: leave pool= or the layer out"
+                )
             forward_pass.owned[layer] = owners
             forward_pass.layers[layer], forward_pass.present[layer] = by_owner(output, owners, size, kind)
             return

@@ -28,11 +28,12 @@ from neuralcov.tap.layers import LayerChoice, choose_layers, module_name
 from neuralcov.tap.masks import MaskNotes, Masks, Watched
 from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.options import check_options, device_of
-from neuralcov.tap.outputs import Decisions, scores_of
+from neuralcov.tap.outputs import MEAN, Decisions, scores_of
 from neuralcov.tap.preserve import (
     Block,
     is_compiled,
     join,
+    measured_pass,
     original_module,
     preserved,
     random_state_kept,
@@ -67,8 +68,11 @@ class Tap(LayerHooks):
         mode: str = "eval",
         steps: int | None = None,
         rows: Rows | None = None,
+        pool: str = MEAN,
     ) -> None:
-        model = check_options(model, predict=predict, batch_axis=batch_axis, mode=mode, steps=steps, rows=rows)
+        model = check_options(
+            model, predict=predict, batch_axis=batch_axis, mode=mode, steps=steps, rows=rows, pool=pool
+        )
         self.model = original_module(model)
         self.compiled = is_compiled(model)
         self.chosen = choose_layers(self.model, layers)
@@ -83,6 +87,7 @@ class Tap(LayerHooks):
         self._steps = TimeSteps(self.chosen, steps)
         self._experts = ExpertRows(self.model, self.chosen)
         self._probe = Probe(self.model, self._noted, layers, rows, self._experts)
+        self._probe.known.pool = pool
         self._reader = RowReader(self._probe, self._reduce)
         self._layers = KnownLayers(self.chosen, self._probe.known, self._steps)
         self._ran = False
@@ -206,7 +211,7 @@ class Tap(LayerHooks):
         keys = members.keys()
         forward_pass = self._begin_pass(inputs, members, batch.lengths if lengths is None else lengths)
         if relevance:
-            refuse_recurrent(self.chosen)
+            self._refuse_relevance()
             forward_pass.tape = relevance_tape(self.model)
         # Relevance is handed back by autograd, which tensors of inference mode take no part in.
         grad_mode = torch.inference_mode(False) if relevance else nullcontext()
@@ -218,7 +223,7 @@ class Tap(LayerHooks):
                 forward_pass.plain = not (relevance or self._shards or self._probe.has_owners)
                 self._pass = forward_pass
                 try:
-                    with forward_pass.tape or nullcontext():
+                    with measured_pass(), forward_pass.tape or nullcontext():
                         output = call(self.model, inputs)
                 finally:
                     self._pass = None
@@ -280,7 +285,7 @@ class Tap(LayerHooks):
         forward_pass = ForwardPass(replace(members, inputs=part, size=len(rows)), Masks(len(rows), None), {}, notes={})
         self._pass = forward_pass
         try:
-            with random_state_kept(self.model), preserved(self.model, "eval"):
+            with measured_pass(), random_state_kept(self.model), preserved(self.model, "eval"):
                 call(self.model, part)
         finally:
             self._pass = None
@@ -294,13 +299,19 @@ class Tap(LayerHooks):
         forward_pass.heard, forward_pass.keys = True, keys
         forward_pass.plain = not (relevance or self._shards or self._probe.has_owners)
         if relevance:
-            refuse_recurrent(self.chosen)
+            self._refuse_relevance()
             if torch.is_inference_mode_enabled():
                 raise InputError("relevance cannot be heard in inference mode: run the model under torch.no_grad()")
             forward_pass.tape = relevance_tape(self.model)
             forward_pass.tape.__enter__()  # type: ignore[no-untyped-call]
         self._pass = forward_pass
         return forward_pass
+
+    def _refuse_relevance(self) -> None:
+        """Refuse relevance where layers have no rule for it, or their neurons are no means, of which it has parts."""
+        refuse_recurrent(self.chosen)
+        if self.known_rows.pool != MEAN:
+            raise InputError(f"relevance goes with pool='mean', not with pool={self.known_rows.pool!r}: leave NPC out")
 
     def stop(self) -> None:
         """End the pass that was begun, come what may."""

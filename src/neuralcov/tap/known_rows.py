@@ -11,6 +11,7 @@ from neuralcov.core.errors import CoverageWarning, LayerError, MismatchError
 from neuralcov.tap.rows import INPUT_MAJOR, UNDECIDED, Note, RowOrder, find_order, without
 
 _NAMED = 8
+_MEAN = "mean"
 
 
 class KnownRows:
@@ -24,6 +25,8 @@ class KnownRows:
         self.orders: dict[str, RowOrder] = {}
         self.left_out: dict[str, str] = {}
         self.widths: dict[str, int] = {}
+        self.pool = _MEAN
+        """What is made of the tokens of an input, which files keep with the order of rows."""
         self.asked = False
         self.why_not = ""
         # Layers with several rows per input that were never asked about inputs of unlike lengths.
@@ -191,13 +194,14 @@ class KnownRows:
 
     def to_json(self) -> dict[str, Any] | None:
         """Return what was found, for a file; ``None`` if nothing was."""
-        if not self.orders and not self.left_out:
+        if not self.orders and not self.left_out and self.pool == _MEAN:
             return None
         orders = {name: [order.axis, order.order, order.per_input] for name, order in self.orders.items()}
         return {
             "orders": orders,
             "left_out": self.left_out,
             "axes": {name: list(axes) for name, axes in self._axes.items()},
+            **({} if self.pool == _MEAN else {"pool": self.pool}),
         }
 
     def expect(self, found: Mapping[str, Any]) -> None:
@@ -218,6 +222,7 @@ def orders_of(found: Mapping[str, Any]) -> dict[str, RowOrder]:
 
 def require_same_rows(ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] | None, what: str) -> None:
     """Refuse to join measurements that gave a layer's rows to inputs in different orders."""
+    require_same_pool(pool_of(ours), theirs, what)
     if ours is None or theirs is None:
         return
     others = orders_of(theirs)
@@ -227,6 +232,17 @@ def require_same_rows(ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] 
                 f"layer {layer!r} has its rows {others[layer]} in {what} but {order} in this coverage: "
                 "measure both with the same batch_axis= and shapes"
             )
+
+
+def pool_of(found: Mapping[str, Any] | None) -> str:
+    """Return what was made of the tokens of an input, by what :meth:`KnownRows.to_json` gave."""
+    return _MEAN if found is None else str(found.get("pool", _MEAN))
+
+
+def require_same_pool(ours: str, theirs: Mapping[str, Any] | None, what: str) -> None:
+    """Refuse what was measured with another pool."""
+    if ours != pool_of(theirs):
+        raise MismatchError(f"tokens are pooled otherwise: pool={ours!r} here, pool={pool_of(theirs)!r} in {what}")
 
 
 def _problem(one: Note | None, other: Note | None, sizes: tuple[int, int], reason: str) -> str:

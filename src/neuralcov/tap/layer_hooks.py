@@ -20,8 +20,8 @@ from neuralcov.tap.forward_pass import ForwardPass, RowReader
 from neuralcov.tap.inputs import first_tensor
 from neuralcov.tap.layers import module_name
 from neuralcov.tap.masks import LayerMasks, Watched
-from neuralcov.tap.outputs import to_neurons
-from neuralcov.tap.preserve import AS_IT_IS, Block, enter, leave
+from neuralcov.tap.outputs import MEAN, to_neurons
+from neuralcov.tap.preserve import AS_IT_IS, Block, enter, is_measured_pass, leave
 from neuralcov.tap.probe import Probe
 from neuralcov.tap.recurrent import TimeSteps
 from neuralcov.tap.rows import RowOrder
@@ -126,7 +126,7 @@ class LayerHooks:
             return
         if not forward_pass.heard:
             self._take(forward_pass, name, kind, taker, module, args, *rest)
-        elif forward_pass.problem is None:
+        elif forward_pass.problem is None and not is_measured_pass():
             # What goes wrong is ours, and must not look like an error of the model: it is raised when that has run.
             try:
                 with torch.no_grad() if torch.is_grad_enabled() else nullcontext():
@@ -145,6 +145,8 @@ class LayerHooks:
         *rest: Any,
     ) -> None:
         output, index = rest[-1], forward_pass.calls.get(name, 0)
+        if isinstance(output, Tensor) and output.is_quantized:
+            rest = (*rest[:-1], output := output.dequantize())
         forward_pass.calls[name] = index + 1
         if forward_pass.plain and not index and self._reader.record_plain(forward_pass, name, kind, output):
             return
@@ -176,8 +178,11 @@ class LayerHooks:
         self, size: int, layer: str, kind: OutputAxes, output: Tensor, masks: LayerMasks | None, order: RowOrder
     ) -> Tensor:
         """Reduce an output to neurons, of the whole layer where it is spread over ranks."""
+        pool = self._probe.known.pool
         if self._shards is None:
-            return to_neurons(output, size, kind, layer, masks, order=order)
+            return to_neurons(output, size, kind, layer, masks, order=order, pool=pool)
+        if pool != MEAN:
+            raise LayerError(f"layer {layer!r} is spread over ranks, whose tokens are averaged: leave pool= out")
 
         def reduce(part: Tensor) -> Tensor:
             return to_neurons(part, size, kind, layer, masks, order=order)

@@ -18,6 +18,7 @@ from neuralcov.tap.axes import is_layer_by_default, is_unreadable
 
 LayerChoice: TypeAlias = "str | re.Pattern[str] | type[nn.Module] | Sequence[str | type[nn.Module]] | None"
 
+RESIDUAL = "residual"
 _COMPILED = "_orig_mod"
 _LISTED = 40
 # Modules that hold others and are never called themselves.
@@ -39,10 +40,11 @@ def choose_layers(model: nn.Module, choice: LayerChoice = None) -> dict[str, nn.
     Args:
         model: any module.
         choice: ``None`` for all weighted layers; globs joined by ``|`` on the whole qualified name (``*``
-            crosses dots, a part that starts with ``!`` takes away); a compiled regular expression, matched
-            against the whole name; a list of names; or module types. Every glob, and an expression, picks among the
-            kinds that count by default and, if it matches none of these, among all modules. One that matches nothing
-            is an error.
+            crosses dots, a part that starts with ``!`` takes away); ``"residual"`` for the output of every block of the
+            model's longest ``ModuleList`` of modules of one class (of all lists as long); a compiled regular
+            expression, matched against the whole name; a list of names; or module types. Every glob, and an
+            expression, picks among the kinds that count by default and, if it matches none of these, among all modules.
+            One that matches nothing is an error.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))
     >>> list(choose_layers(net)), list(choose_layers(net, "2")), list(choose_layers(net, nn.ReLU))
@@ -126,6 +128,8 @@ def _output_embeddings(model: nn.Module) -> set[int]:
 def _pick(modules: _Modules, choice: LayerChoice) -> Collection[str]:
     if choice is None:
         return modules.default
+    if choice == RESIDUAL and RESIDUAL not in modules.named:
+        return _blocks(modules)
     if isinstance(choice, str):
         return _by_globs(modules, choice)
     if isinstance(choice, re.Pattern):
@@ -136,6 +140,22 @@ def _pick(modules: _Modules, choice: LayerChoice) -> Collection[str]:
     if isinstance(choice, Iterable):
         return _by_list(modules, list(choice))
     raise LayerError(f"layers={choice!r}: expected a glob, a compiled regular expression, names or module types")
+
+
+def _blocks(modules: _Modules) -> set[str]:
+    """Return the blocks that a model repeats most often, whose outputs are what runs along the residual stream."""
+    lists = {
+        name: list(module)
+        for name, module in modules.named.items()
+        if isinstance(module, nn.ModuleList) and len(module) > 1 and len(set(map(type, module))) == 1
+    }
+    most = max(map(len, lists.values()), default=0)
+    if not most:
+        raise LayerError(
+            "layers='residual': the model has no ModuleList of several modules of one class; name its blocks"
+        )
+    names = {id(module): name for name, module in modules.runnable.items()}
+    return {names[id(block)] for blocks in lists.values() if len(blocks) == most for block in blocks}
 
 
 def _by_globs(modules: _Modules, text: str) -> set[str]:

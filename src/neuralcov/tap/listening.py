@@ -15,10 +15,14 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.findings import Finding
 from neuralcov.tap.forward_pass import ForwardPass
 from neuralcov.tap.hooks import Tap
-from neuralcov.tap.preserve import turn_of
+from neuralcov.tap.preserve import is_measured_pass, turn_of
 from neuralcov.tap.signatures import Form, form_of
+
+# So many layers are named in one sentence.
+_NAMED = 4
 
 
 @dataclass
@@ -51,6 +55,29 @@ class Heard:
             for layer, times in theirs.items():
                 mine[layer] = mine.get(layer, 0) + times
 
+    def findings(self) -> list[Finding]:
+        """Return what a person should know of the passes: in which mode they were made, and what they left out."""
+        said = []
+        if self.training:
+            said.append(
+                f"{_passes(self.training)} in training mode, in which dropout and batch norms do otherwise than in "
+                "use: call model.eval() before"
+            )
+        by_times: dict[int, list[str]] = {}
+        for layer, times in self.skipped.items():
+            by_times.setdefault(times, []).append(layer)
+        for times, layers in by_times.items():
+            named = ", ".join(map(repr, layers[:_NAMED]))
+            more = f" and {len(layers) - _NAMED} more layers" if len(layers) > _NAMED else ""
+            said.append(f"{_passes(times)} without a call of {named}{more}, whose neurons count as not covered by them")
+        if self.empty:
+            said.append(f"{_passes(self.empty)} without a call of any layer, of which nothing is observed")
+        return [Finding("listening", sentence) for sentence in said]
+
+
+def _passes(count: int) -> str:
+    return "1 pass" if count == 1 else f"{count} passes"
+
 
 class Ear:
     """Hear one model.
@@ -62,6 +89,7 @@ class Ear:
         relevance: whether to follow the logit of the chosen class back to every layer.
         predictions: whether an output that has no classes to read is refused.
         readable: whether to read classes off outputs that have some.
+        counts: from the model to whether the call of it that begins is a pass.
     """
 
     def __init__(
@@ -73,7 +101,9 @@ class Ear:
         relevance: bool,
         predictions: bool,
         readable: bool,
+        counts: Callable[[nn.Module], bool],
     ) -> None:
+        self._counts = counts
         self._tap, self._begins, self._ends = tap, begins, ends
         self._relevance, self._predictions, self._readable = relevance, predictions, readable
         self._turn = turn_of(tap.model)
@@ -99,10 +129,13 @@ class Ear:
 
     def miss(self, layer: str) -> None:
         """Count a call of a layer outside a pass, unless checkpoints run it once more for gradients."""
-        if torch._C._current_graph_task_id() == -1:
+        if not is_measured_pass() and torch._C._current_graph_task_id() == -1:
             self.heard.outside[layer] = self.heard.outside.get(layer, 0) + 1
 
     def _before(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if is_measured_pass() or not self._counts(model):
+            # Made by another coverage of the same model, it is none of the user's own.
+            return
         self._turn.acquire()
         caller = sys._getframe(1)
         if self._under_way is not None:
@@ -123,7 +156,7 @@ class Ear:
 
     def _after(self, model: nn.Module, args: Any, output: Any) -> None:
         under_way = self._under_way
-        if under_way is None or under_way.depth or under_way.thread != get_ident():
+        if under_way is None or under_way.depth or not self._is_ours(under_way):
             return
         self._tap.stop()
         under_way.ended = True
@@ -147,7 +180,7 @@ class Ear:
 
     def _at_last(self, model: nn.Module, args: Any, output: Any) -> None:
         under_way = self._under_way
-        if under_way is None or under_way.thread != get_ident():
+        if under_way is None or not self._is_ours(under_way):
             return
         if under_way.depth:
             under_way.depth -= 1
@@ -155,6 +188,10 @@ class Ear:
             return
         self.heard.failed += not under_way.ended
         self._drop()
+
+    def _is_ours(self, under_way: _UnderWay) -> bool:
+        """Return whether a hook fires for the pass under way, and not for one of another thread or coverage."""
+        return under_way.thread == get_ident() and not is_measured_pass()
 
     def _drop(self) -> None:
         """Forget the pass under way."""

@@ -9,9 +9,12 @@ from torch import nn
 
 from neuralcov.core.errors import InputError
 from neuralcov.tap.foreign import as_module
+from neuralcov.tap.outputs import POOLS
 
 
-def check_options(model: Any, *, predict: Any, batch_axis: Any, mode: Any, steps: Any, rows: Any) -> nn.Module:
+def check_options(
+    model: Any, *, predict: Any, batch_axis: Any, mode: Any, steps: Any, rows: Any, pool: Any
+) -> nn.Module:
     """Refuse options that no model can be run with; return the model, as a module if it is of another runtime."""
     model = as_module(model)
     if not isinstance(model, nn.Module):
@@ -25,6 +28,8 @@ def check_options(model: Any, *, predict: Any, batch_axis: Any, mode: Any, steps
         raise InputError(f"steps={steps!r}: expected a whole number of at least 1")
     if not isinstance(batch_axis, int):
         raise InputError(f"batch_axis={batch_axis!r}: expected a whole number")
+    if pool not in POOLS:
+        raise InputError(f"pool={pool!r}: expected one of {', '.join(map(repr, POOLS))}")
     if predict is not None and not callable(predict):
         raise InputError(f"predict={predict!r}: expected a function from the model's output to classes")
     if rows is not None and not callable(rows):

@@ -17,6 +17,9 @@ from neuralcov.tap.inputs import TokenWeights, first_tensor
 from neuralcov.tap.rows import RowOrder, with_batch_first
 from neuralcov.tap.shards import whole_tensor
 
+MEAN, LAST, MAX = "mean", "last", "max"
+POOLS = (MEAN, LAST, MAX)
+
 # Below this many numbers, starting a kernel of our own costs more than it saves.
 _LARGE = 1 << 21
 _FAST_TYPES = (torch.float32, torch.float16, torch.bfloat16)
@@ -38,6 +41,7 @@ def to_neurons(
     *,
     order: RowOrder | None = None,
     total: bool = False,
+    pool: str = MEAN,
 ) -> Tensor:
     """Return one number per input and feature: all other axes are averaged away.
 
@@ -49,6 +53,7 @@ def to_neurons(
         padding: the tokens to average over where their axis is averaged.
         order: which rows belong to which input; by default as far as the shape alone tells.
         total: sum the other axes instead, as for relevance, which is shared out among them.
+        pool: what is made of an input's tokens: their mean, the last of them, or their largest number.
     """
     if output.is_complex() or output.dim() == 0:
         raise LayerError(
@@ -68,7 +73,10 @@ def to_neurons(
     between = rows.shape[1:-1]
     # Of several axes between batch and features the first is that of the tokens, unless another is as long.
     tokens = len(between) > 0 and (folded or between[0] not in between[1:])
-    return _average(rows, padding.weights(between[0]) if padding is not None and tokens else None)
+    weights = padding.weights(between[0]) if padding is not None and tokens else None
+    if pool != MEAN and tokens and not channels_first:
+        return _pooled(rows, None if weights is None else weights.tokens, pool)
+    return _average(rows, weights)
 
 
 def plain_neurons(output: Tensor, size: int, kind: OutputAxes) -> Tensor | None:
@@ -97,6 +105,24 @@ def _average(output: Tensor, weights: TokenWeights | None) -> Tensor:
     return output.detach().mean(dim=tuple(range(1, output.dim() - 1)), dtype=dtype)
 
 
+def _pooled(output: Tensor, mask: Tensor | None, pool: str) -> Tensor:
+    """Return the last unmasked token of each input, or the largest number over these; zeros where there is none."""
+    dtype = _wide(output)
+    values = output.detach()
+    if values.dim() > 3:
+        values = values.mean(dim=tuple(range(2, values.dim() - 1)), dtype=dtype)
+    there = torch.ones(values.shape[:2], dtype=torch.bool) if mask is None else mask
+    there = there.to(values.device)
+    if not there.shape[1]:
+        return torch.zeros(values.shape[0], values.shape[2], dtype=dtype, device=values.device)
+    if pool == MAX:
+        found = values.masked_fill(~there[:, :, None], -torch.inf).amax(1)
+    else:
+        last = (there * torch.arange(there.shape[1], device=there.device)).amax(1)
+        found = values[torch.arange(len(values), device=last.device), last]
+    return found.to(dtype).masked_fill(~there.any(1)[:, None], 0)
+
+
 def space_average(output: Tensor) -> Tensor:
     """Average an image-like output over space; a large one laid out channel by channel has its own kernel.
 
@@ -117,7 +143,8 @@ def _wide(output: Tensor) -> torch.dtype:
 def scores_of(output: Any) -> Tensor | None:
     """Return what classes are read off: ``.logits`` or the first tensor."""
     logits = getattr(output, "logits", None)
-    return whole_tensor(logits if isinstance(logits, Tensor) else first_tensor(output))  # type: ignore[no-any-return]
+    found: Tensor | None = whole_tensor(logits if isinstance(logits, Tensor) else first_tensor(output))
+    return found.dequantize() if found is not None and found.is_quantized else found
 
 
 def has_classes(scores: Tensor | None, size: int) -> bool:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from threading import get_ident
+from threading import get_ident, local
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -47,6 +47,8 @@ _open: list[Block] = []
 # Guards the two above, what they say of modules, and what holds for the whole process; never held while a model runs.
 _registry = Turn()
 _process = ExitStack()
+# Per thread, how many passes under way are made by a tap and not by a user.
+_measured = local()
 
 
 def turn_of(model: nn.Module) -> Turn:
@@ -132,6 +134,21 @@ def enter(model: nn.Module, mode: str) -> Block:
         leave(block)
         raise
     return block
+
+
+@contextmanager
+def measured_pass() -> Iterator[None]:
+    """Mark a pass as one that a tap makes, so that nobody who listens to a user's passes takes it for one."""
+    _measured.depth = getattr(_measured, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        _measured.depth -= 1
+
+
+def is_measured_pass() -> bool:
+    """Return whether this thread is within a pass that a tap makes."""
+    return getattr(_measured, "depth", 0) > 0
 
 
 @contextmanager

@@ -183,7 +183,7 @@ def test_a_constant_layer_of_float64_is_constant():
 def test_held_out_inputs_without_spread_are_refused(held_out):
     training = {"a": np.random.default_rng(0).standard_normal((50, 3)).astype(np.float32)}
     coverage = nc.Coverage.of_layers({"a": 3}, [nc.LVC(relative=True)])
-    with pytest.raises(nc.NeuralcovError, match="the held-out inputs span no volume"):
+    with pytest.raises(nc.NeuralcovError, match=r"the held-out inputs span no volume|held out none of 50"):
         coverage.calibrate(activations=training, held_out={"a": held_out.astype(np.float32)})
 
 

@@ -18,7 +18,7 @@ from neuralcov.fuzz.campaign.screen import LineView, LiveView, ProgressView, lin
 from neuralcov.fuzz.campaign.writer import save_shrunk
 from neuralcov.fuzz.faults.pictures import fault_sheet, pick_from_groups, save_input, sheet
 from neuralcov.fuzz.formats import Pixels
-from neuralcov.fuzz.settings import Timer
+from neuralcov.fuzz.limits import Timer
 from tests.fuzz.support import fuzzer_of
 
 
@@ -40,7 +40,7 @@ def test_what_lies_where(campaign):
         "config.json", "seeds.safetensors", "queue.log", "coverage", "faults", "stats.jsonl", "summary.json", "lock"
     }  # fmt: skip
     config = json.loads((found.folder / "config.json").read_text())
-    assert config["limits"] == {"iterations": 150, "seconds": None, "faults": None, "until_new": None}
+    assert config["limits"] == {"iterations": 150, "seconds": None, "faults": None, "until_new": None, "calls": None}
     assert config["criteria"] == ["NLC"]
     assert [entry["name"] for entry in config["mutations"]][:2] == ["contrast", "brightness"]
     assert config["machine"]["torch"] == torch.__version__
@@ -228,7 +228,7 @@ def test_screens(capsys, monkeypatch):
 
 def test_reading_off_coverage_takes_a_small_share_of_the_time(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("neuralcov.fuzz.settings.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("neuralcov.fuzz.limits.time.monotonic", lambda: now[0])
     clock, reads = Timer(60), []
 
     def read():

@@ -38,6 +38,7 @@ def test_files_keep_the_first_names_and_types_of_columns():
         "slot": "int32", "seed": "int32", "fresh": "uint8", "tries": "int16", "mutation": "int16", "setting": "int64",
         "place": "int32", "size": "int32", "verdict": "uint8", "prediction": "int64", "kinds": "int32",
         "inputs": "uint8", "references": "uint8", "saved": "uint8", "margin": "float64", "rival": "int64",
+        "then_mutation": "int16", "then_setting": "int64", "then_row": "int32", "then_batch_size": "int32",
     }  # fmt: skip
 
 

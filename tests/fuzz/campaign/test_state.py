@@ -74,7 +74,7 @@ def test_what_is_compared_is_the_moved_root():
     """A turned picture differs everywhere from its root, and not at all from the turned root."""
     fuzzer = nc.Fuzzer(
         nc.Coverage(small_net(), [nc.CC(1e-6)]), SEEDS, mutations=[Rotation([45]), Nothing()], alpha=0, beta=0.01,
-        wave=4, tries=10,
+        wave=4, tries=10, guide="coverage",
     )  # fmt: skip
     campaign = fuzzer.run(iterations=40)
     # Every seed is turned once, which is new; doing nothing is not, and a second turn is not allowed.
@@ -105,12 +105,12 @@ def test_the_usual_mutations_grow_with_the_picture():
         ({"min_gain": -0.1}, r"min_gain=-0\.1: expected a number of at least 0"),
         ({"min_gain": float("nan")}, "min_gain=nan: expected a number of at least 0"),
         ({"guide": "luck"}, "guide='luck': expected one of coverage, random, margin, elites, "),
-        ({"mutation_choice": "best"}, "mutation_choice='best': expected 'uniform' or 'bandit'"),
+        ({"mutation_choice": "best"}, "mutation_choice='best': expected 'auto', 'uniform', 'bandit' or 'settings'"),
         ({"time_limit": 0}, "time_limit=0: expected a number above 0"),
-        ({"schedule": "old"}, "schedule='old': expected 'uniform' or 'fresh'"),
+        ({"schedule": "old"}, "schedule='old': expected 'uniform', 'fresh' or 'picked'"),
         ({"alpha": 2}, "alpha=2: expected a share from 0 to 1"),
         ({"wave": 2.5}, r"wave=2\.5: expected a whole number of at least 1"),
-        ({"schedule": 3}, "schedule=3: expected 'uniform', 'fresh' or a Schedule"),
+        ({"schedule": 3}, "schedule=3: expected 'uniform', 'fresh', 'picked' or a Schedule"),
         ({"pictures": -1}, "pictures=-1: expected a whole number of at least 0, or None for all"),
         ({"checkpoint": "often"}, "checkpoint='often': expected a number of at least 0"),
         ({"mutations": []}, "expected at least one, and each of another name"),
@@ -133,5 +133,5 @@ def test_inputs_without_usual_mutations_and_no_limit():
         nc.Fuzzer(coverage, torch.rand(2, 3))
     with pytest.raises(InputError, match="expected at least one input"):
         nc.Fuzzer(coverage, torch.rand(0, 3))
-    with pytest.raises(InputError, match="no limit: give iterations=, seconds=, faults= or until_new="):
+    with pytest.raises(InputError, match="no limit: give iterations=, calls=, seconds=, faults= or until_new="):
         nc.Fuzzer(nc.Coverage(small_net(), [nc.NLC()]), SEEDS).run()

@@ -13,12 +13,12 @@ from neuralcov.fuzz import FuzzSettings
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.campaign.log import KEPT, NO_RESULT, REJECTED, WaveRecord
 from neuralcov.fuzz.campaign.reader import open_campaign
-from neuralcov.fuzz.search.guides import form_weights, mutation_weights
+from neuralcov.fuzz.search.guides import below_best, form_weights, mutation_weights
 from neuralcov.fuzz.settings import GUIDES
 from tests.fuzz.support import fuzzer_of
 
 ALL = [*({"guide": name} for name in GUIDES), {"guide": "random", "check_random": True}]
-ALL += [{**some, "mutation_choice": "bandit"} for some in ALL]
+ALL += [{**some, "mutation_choice": "bandit"} for some in ALL] + [{"guide": "margin", "stack": 3}]
 
 
 def ids(some):
@@ -136,6 +136,23 @@ def test_every_guide_resumes_to_the_bit(net, digits, tmp_path, some):
         assert np.array_equal(getattr(stored, name), getattr(live, name)), name
 
 
+def test_elites_are_those_of_a_plain_loop():
+    draw = np.random.default_rng(0)
+    for _ in range(300):
+        known = draw.integers(0, 4, draw.integers(0, 9))
+        values = draw.integers(-3, 6, len(known)) / 4
+        values = np.where(draw.random(len(known)) < 0.1, np.nan, values)
+        groups = draw.integers(0, 5, draw.integers(0, 12))
+        candidates = draw.integers(-4, 6, len(groups)) / 4
+        best, expected = {}, []
+        for group, value in zip(known.tolist(), values.tolist(), strict=True):
+            best[group] = min(best.get(group, np.inf), np.inf if np.isnan(value) else value)
+        for group, value in zip(groups.tolist(), candidates.tolist(), strict=True):
+            expected.append(value < best.get(group, np.inf))
+            best[group] = min(best.get(group, np.inf), value)
+        assert below_best(known, values, groups, candidates).tolist() == expected
+
+
 def test_the_bandit_prefers_what_brought_faults(net, digits):
     fuzzer = fuzzer_of(net, digits, [nc.NC(0.95)], wave=32, guide="margin", mutation_choice="bandit")
     fuzzer.run(iterations=0)
@@ -180,6 +197,26 @@ def test_a_guide_that_reads_scores_says_so_where_there_are_none(digits):
         fuzzer.run(iterations=5)
 
 
+def test_the_default_goes_by_coverage_where_there_are_no_scores(digits):
+    model = torch.nn.Sequential(torch.nn.Conv2d(1, 3, 3))
+    coverage = nc.Coverage(model, [nc.KMNC(50)], predict=lambda output: output.amax((1, 2, 3)).long())
+    coverage.calibrate([digits.inputs[:30] / 16])
+    campaign = nc.Fuzzer(coverage, digits.inputs, digits.labels, levels=16, preprocess=lambda x: x).run(calls=300)
+    assert campaign.stats.kept == campaign.state.counts.kept > 10
+    assert np.isnan(campaign.state.corpus.entries["margin"]).all()
+
+
+@pytest.mark.parametrize("some", [{"guide": "coverage"}, {"guide": "margin", "mutation_choice": "bandit"}], ids=ids)
+def test_an_end_after_so_many_calls_of_the_model(net, digits, some):
+    fuzzer = fuzzer_of(net, digits, [nc.NC(0.95)], wave=20, **some)
+    campaign = fuzzer.run(calls=100)
+    run = [1 for fault in campaign.faults if fault.fault_types]
+    assert 100 <= campaign.state.counts.run < 120
+    assert len(run) <= campaign.state.counts.run
+    assert fuzzer.run(calls=150).state.counts.run >= 150
+
+
 def test_folders_of_the_first_campaigns_say_guidance():
-    assert FuzzSettings.from_json({"guidance": "random", "wave": 3}) == FuzzSettings(guide="random", wave=3)
+    first = FuzzSettings(guide="random", wave=3)
+    assert FuzzSettings.from_json({"guidance": "random", "wave": 3}) == first
     assert FuzzSettings(guide="random").first_difference({"guidance": "coverage"}) == "guide"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import neuralcov as nc
-from neuralcov.core.errors import CampaignError, InputError
+from neuralcov.core.errors import CampaignError, CoverageWarning, InputError
 from neuralcov.fuzz.formats import Pixels
 from neuralcov.fuzz.search.runner import ModelRunner, TimeUp, in_halves, time_limit
 
@@ -104,8 +104,28 @@ def test_mistakes_of_the_user_and_lack_of_memory_are_no_findings():
 
     with pytest.raises(InputError):
         in_halves(wrong, 3, 2, None, CPU)
-    with pytest.raises(CampaignError, match="out of memory with 2 inputs at once: set batch="):
+    said = pytest.warns(CoverageWarning, match="out of memory with 2 inputs at once: went on with half")
+    with said, pytest.raises(CampaignError, match="out of memory with a single input: free some"):
         in_halves(large, 3, 2, None, CPU)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("CUDA"), RuntimeError("[enforce] DefaultCPUAllocator: no")])
+def test_batches_that_memory_does_not_suffice_for_are_halved(error):
+    sizes = []
+
+    def function(rows):
+        sizes.append(rows.stop - rows.start)
+        if sizes[-1] > 3:
+            raise error
+        return list(range(rows.start, rows.stop))
+
+    with pytest.warns(CoverageWarning, match="out of memory with 8 inputs at once"):
+        parts, failures = in_halves(function, 20, 8, None, CPU)
+    assert [row for _, part in parts for row in part] == list(range(20))
+    assert all(rows == slice(part[0], part[-1] + 1) for rows, part in parts)
+    assert not failures
+    assert sizes[:2] == [8, 4]
+    assert max(sizes[2:]) == 2  # no batch is tried again at a size that did not go
 
 
 def test_a_model_that_hangs_is_interrupted():

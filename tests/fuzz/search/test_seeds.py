@@ -29,7 +29,7 @@ def test_the_last_chance_is_still_a_seed():
 
 
 def test_wrong_settings():
-    with pytest.raises(InputError, match="schedule='new': expected 'uniform' or 'fresh'"):
+    with pytest.raises(InputError, match="schedule='new': expected 'uniform', 'fresh' or 'picked'"):
         Schedule("new")
     with pytest.raises(InputError, match="gamma above 0"):
         Schedule(gamma=0)

@@ -53,9 +53,9 @@ def algorithm_1(coverage, digits, iterations, seed, tries, rounds):
 @pytest.mark.parametrize("criterion", [nc.NLC(), nc.NC(0.95), nc.LVC()], ids=lambda criterion: criterion.name)
 def test_a_wave_of_one_is_algorithm_1(net, digits, criterion, rounds):
     few = digits.take(slice(0, 12))
-    campaign = fuzzer_of(net, few, [criterion], wave=1, tries=6, rounds=rounds, seed=3).run(iterations=30)
-    expected, waves = algorithm_1(coverage_of(net, [criterion]), few, 30, seed=3, tries=6, rounds=rounds)
-    assert campaign.iterations == 30
+    campaign = fuzzer_of(net, few, [criterion], wave=1, tries=6, rounds=rounds, seed=3).run(iterations=50)
+    expected, waves = algorithm_1(coverage_of(net, [criterion]), few, 50, seed=3, tries=6, rounds=rounds)
+    assert campaign.iterations == 50
     assert campaign.stats.waves == waves
     assert campaign.outputs >= 5
     assert torch.equal(campaign.inputs, expected)

@@ -6,6 +6,7 @@ import gzip
 import math
 import zlib
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from neuralcov.core.errors import InputError
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.errors import DataError
+from neuralcov_lab.fetching.archives import LARGEST
 from neuralcov_lab.fetching.cache import require
 
 DIGITS = tuple(str(digit) for digit in range(10))
@@ -31,6 +33,14 @@ CLOTHES = (
 )
 _PREFIX = {"train": "train", "test": "t10k"}
 _BYTES = 8
+_PIECE = 1 << 22
+
+
+class Readable(Protocol):
+    """Read bytes, packed or not."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most so many bytes."""
 
 
 def mnist(split: str = "test", folder: Path | None = None) -> Samples:
@@ -52,22 +62,37 @@ def fashion_mnist(split: str = "test", folder: Path | None = None) -> Samples:
 def read_idx(path: Path) -> Tensor:
     """Return an IDX file of unsigned bytes, raw or gzipped."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            content = _content(path, file)
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: cannot be read, or is cut short ({error})") from error
-    if len(content) < 4 or content[:2] != b"\0\0" or content[2] != _BYTES:
+    shape, pixels = content
+    return torch.from_numpy(pixels.reshape(shape))
+
+
+def _content(path: Path, file: Readable) -> tuple[tuple[int, ...], np.ndarray]:
+    """Return shape and bytes; no more is unpacked than the shape says."""
+    head = file.read(4)
+    if len(head) < 4 or head[:2] != b"\0\0" or head[2] != _BYTES:
         raise DataError(f"{path}: not an IDX file of unsigned bytes")
-    axes = content[3]
-    start = 4 + 4 * axes
-    if len(content) < start:
-        raise DataError(f"{path}: {len(content):,} bytes, expected at least {start}; the file is cut short")
-    shape = tuple(int(length) for length in np.frombuffer(content[4:start], dtype=">u4"))
-    expected = start + math.prod(shape)
-    if len(content) != expected:
-        raise DataError(f"{path}: {len(content):,} bytes, expected {expected:,} for shape {shape}; the file is damaged")
-    if expected == start:
+    lengths = file.read(4 * head[3])
+    if len(lengths) < 4 * head[3]:
+        raise DataError(f"{path}: {4 + len(lengths)} bytes, expected at least {4 + 4 * head[3]}; the file is cut short")
+    shape = tuple(int(length) for length in np.frombuffer(lengths, dtype=">u4"))
+    count = math.prod(shape)
+    if not count or not shape:
         raise DataError(f"{path}: shape {shape} holds nothing")
-    return torch.from_numpy(np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape).copy())
+    if count > LARGEST:
+        raise DataError(f"{path}: shape {shape} says {count:,} bytes, more than any such data set; not unpacked")
+    pieces, left = [], count
+    while left and (piece := file.read(min(left, _PIECE))):
+        pieces.append(piece)
+        left -= len(piece)
+    start = 4 + len(lengths)
+    if left or file.read(1):
+        found = f"{start + count - left:,} bytes" if left else f"more than {start + count:,} bytes"
+        raise DataError(f"{path}: {found}, expected {start + count:,} for shape {shape}; the file is damaged")
+    return shape, np.frombuffer(b"".join(pieces), dtype=np.uint8).copy()
 
 
 def _load(name: str, split: str, folder: Path | None, classes: tuple[str, ...]) -> Samples:

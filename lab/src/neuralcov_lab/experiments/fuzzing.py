@@ -59,6 +59,7 @@ def campaign(context: ExperimentContext, network: str, criterion: str, run: int 
         seeds.labels,
         preprocess=seeds.prepare,
         guide=RANDOM if criterion == RANDOM else "coverage",
+        mutation_choice="uniform",
         wave=scale.fuzz_wave,
         seed=context.seed_of(run),
         levels=seeds.levels,
@@ -92,10 +93,10 @@ def _natural(context: ExperimentContext, done: Campaign, seeds: zoo.Samples, run
         net = context.prepare("inception", lambda: zoo.inception().to(context.device))
     except DataError as error:
         return {"left out": str(error)}
-    theirs = context.prepare(("features of seeds", run), lambda: _features(net, seeds.inputs, seeds.levels))
+    theirs = context.prepare(("features of seeds", run), lambda: inception_features(net, seeds.inputs, seeds.levels))
     if done.outputs < 2:
         return {"left out": f"{done.outputs} outputs are too few"}
-    ours = _features(net, done.inputs.to(context.device), seeds.levels)
+    ours = inception_features(net, done.inputs.to(context.device), seeds.levels)
     score, deviation = inception_score(ours) if done.outputs >= _SPLITS else (None, None)
     return {
         "inception score": score,
@@ -106,7 +107,8 @@ def _natural(context: ExperimentContext, done: Campaign, seeds: zoo.Samples, run
 
 
 @torch.no_grad()
-def _features(net: zoo.Inception, images: Tensor, levels: int) -> Tensor:
+def inception_features(net: zoo.Inception, images: Tensor, levels: int) -> Tensor:
+    """Return Inception's features of stored images."""
     # A CPU is faster with maps that fit its caches.
     parts = torch.split(images, 10 if images.device.type == "cpu" else 500)
     return torch.cat([net.of_pixels(p.float() / levels if p.dtype == torch.uint8 else p).double() for p in parts])

@@ -24,6 +24,8 @@ from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.scales import Scale, scale_from_json
 
 DONE, FAILED = "done", "failed"
+_DESCRIBED = frozenset({"experiments", "parameters", "work", "rank", "kind"})
+_KEPT = _DESCRIBED | {"name", "status", "seconds", "seed"}
 
 
 @dataclass(frozen=True)
@@ -110,8 +112,14 @@ class JobFolder:
             raise InputError(
                 f"{self.path}: holds no results; run `neuralcov reproduce NAME --output {self.path}` first"
             )
-        content = json.loads((self.path / "plan.json").read_text())
-        return scale_from_json(content["scale"]), content["cells"]
+        try:
+            content = json.loads((self.path / "plan.json").read_text(encoding="utf-8"))
+            scale, cells = scale_from_json(content["scale"]), content["cells"]
+            if not all(job.keys() >= _DESCRIBED for job in cells.values()):
+                raise KeyError("a job without its description")
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise InputError(f"{self.path}/plan.json: not a plan, or damaged ({error}); take it from a copy") from error
+        return scale, cells
 
     def add_plan(self, scale: Scale, jobs: Sequence[Job]) -> None:
         """Put jobs on the plan; results of another scale are refused."""
@@ -135,10 +143,12 @@ class JobFolder:
         if not path.is_file():
             return None
         try:
-            content = json.loads(path.read_text())
-        except ValueError as error:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(content, dict) or not content.keys() >= _KEPT:
+                raise ValueError("it lacks what every job has")
+        except (ValueError, RecursionError) as error:
             raise InputError(f"{path}: not a job, or damaged ({error}); remove it to compute it again") from error
-        return dict(content)
+        return content
 
     def write(self, job: Job, content: Mapping[str, Any]) -> None:
         """Keep what a job gave, in one step."""

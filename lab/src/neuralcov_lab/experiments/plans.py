@@ -18,6 +18,7 @@ from neuralcov_lab.experiments import (
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.lcc import plan as lcc
 from neuralcov_lab.experiments.scales import Scale
+from neuralcov_lab.experiments.searching import guides, retraining, rules
 from neuralcov_lab.experiments.selecting import plan as selecting
 
 PLANS: dict[str, Callable[[Scale], list[Job]]] = {
@@ -33,6 +34,9 @@ PLANS: dict[str, Callable[[Scale], list[Job]]] = {
     "figures": illustrations.plan,
     lcc.NAME: lcc.plan,
     selecting.NAME: selecting.plan,
+    guides.NAME: guides.plan,
+    rules.NAME: rules.plan,
+    retraining.NAME: retraining.plan,
 }
 
 

@@ -13,6 +13,8 @@ from neuralcov_lab.experiments.jobs import DONE, JobFolder, JobResult, estimate,
 from neuralcov_lab.experiments.lcc.page import proof_page
 from neuralcov_lab.experiments.lcc.plan import NAME as LCC
 from neuralcov_lab.experiments.ranking import Standing, costs, planned_criteria, ranking
+from neuralcov_lab.experiments.searching import guides, retraining, rules
+from neuralcov_lab.experiments.searching.page import guides_page, retraining_page, rules_page
 from neuralcov_lab.experiments.selecting.page import select_page
 from neuralcov_lab.experiments.selecting.plan import NAME as SELECT
 
@@ -54,12 +56,16 @@ def write_report(folder: JobFolder) -> list[Path]:
         jobs = [job for job in folder.results() if job.belongs_to(name)]
         if jobs:
             page(name, "\n\n".join([f"# {name}", words, *_notes(folder, name), build(jobs)]) + "\n")
-    jobs = [job for job in folder.results() if job.belongs_to(LCC)]
-    if jobs:
-        page(LCC, proof_page(jobs, _notes(folder, LCC)))
-    jobs = [job for job in folder.results() if job.belongs_to(SELECT)]
-    if jobs:
-        page(SELECT, select_page(jobs, _notes(folder, SELECT)))
+    for name, write in (
+        (LCC, proof_page),
+        (SELECT, select_page),
+        (guides.NAME, guides_page),
+        (rules.NAME, rules_page),
+        (retraining.NAME, retraining_page),
+    ):
+        jobs = [job for job in folder.results() if job.belongs_to(name)]
+        if jobs:
+            page(name, write(jobs, _notes(folder, name)))
     page("ranking", _index(folder, found, standings))
     written.append(folder.path / "results.json")
     write_json(written[-1], _content(folder, found, standings))

@@ -59,7 +59,8 @@ def extract(archive: Path, members: Mapping[str, str], folder: Path) -> dict[str
                 with open_member(path) as content:
                     written[name] = _write(content, folder / name, archive)
     except _DAMAGE as error:
-        raise DataError(f"{archive}: damaged or cut short ({error}); delete it and fetch it again") from error
+        first = next(iter(str(error).splitlines()), "")
+        raise DataError(f"{archive}: damaged or cut short ({first}); delete it and fetch it again") from error
     return written
 
 

@@ -46,7 +46,10 @@ def is_complete(place: Path) -> bool:
     record = read_record(place)
     if record is None:
         return False
-    return all(_has_size(place / name, entry["bytes"]) for name, entry in record["files"].items())
+    try:
+        return all(_has_size(place / name, entry["bytes"]) for name, entry in record["files"].items())
+    except (KeyError, TypeError, ValueError):
+        return False  # a damaged record: fetching writes a new one
 
 
 def read_record(place: Path) -> dict[str, Any] | None:
@@ -54,7 +57,7 @@ def read_record(place: Path) -> dict[str, Any] | None:
     try:
         record = json.loads((place / _RECORD).read_text())
         return record if isinstance(record["files"], dict) else None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
 
 
@@ -62,6 +65,11 @@ def write_record(place: Path, content: dict[str, Any]) -> None:
     """Note that a folder is complete, as the last step of filling it."""
     with atomic_write(place / _RECORD) as file:
         file.write((json.dumps(content, indent=2) + "\n").encode())
+
+
+def remove_record(place: Path) -> None:
+    """Note that a folder is not complete any more, as the first step of filling it anew."""
+    (place / _RECORD).unlink(missing_ok=True)
 
 
 def _has_size(path: Path, size: int) -> bool:

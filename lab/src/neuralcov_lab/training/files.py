@@ -103,6 +103,9 @@ def require_writable(output: Path) -> None:
 def write_weights(network: nn.Module, output: Path, *, half: bool = False) -> str:
     """Write a network's weights as safetensors in one step, and return the file's SHA-256."""
     state = {name: _storable(value, half) for name, value in network.state_dict().items()}
+    broken = next((name for name, value in state.items() if not bool(value.isfinite().all())), None)
+    if broken is not None:
+        raise InputError(f"{output}: {broken} holds NaN or infinity, so nothing was written; lower the learning_rate=")
     try:
         with atomic_write(output) as file:
             file.write(save(state))

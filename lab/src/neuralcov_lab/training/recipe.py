@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -56,6 +57,8 @@ class Recipe:
         for name in ("epochs", "batch_size", "learning_rate", "discriminator_steps"):
             if getattr(self, name) <= 0:
                 raise InputError(f"{name}={getattr(self, name)}: expected more than 0")
+        if not math.isfinite(self.learning_rate):
+            raise InputError(f"learning_rate={self.learning_rate}: expected a finite number")
 
     def changed(
         self,

@@ -34,6 +34,8 @@ from neuralcov_lab.zoo import arguments_for, build, data
 
 # Generators are judged a few times only, since that takes thousands of images through a large network.
 _JUDGEMENTS = 6
+# Seeds of epochs follow from it, and are numbers of 64 bits.
+_HIGHEST_SEED = (1 << 44) - 1
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ def train(
     late = [epoch for epoch in chosen.keep if not 1 <= epoch <= recipe.epochs]
     if late:
         raise InputError(f"--keep {late[0]}: the training has epochs 1 to {recipe.epochs}")
+    if not 0 <= chosen.seed <= _HIGHEST_SEED:
+        raise InputError(f"seed={chosen.seed}: expected a whole number from 0 to {_HIGHEST_SEED:,}")
     if output.suffix != ".safetensors":
         raise InputError(f"{output}: expected a file name that ends in .safetensors")
     require_writable(output)
@@ -170,6 +174,11 @@ class TrainingLoop:
         while self.epoch < self.epochs and self.schedule.progress < 1:
             loss = self.run_epoch()
             self.epoch += 1
+            if not bool(loss.isfinite()):
+                raise InputError(
+                    f"the loss was {float(loss)} in epoch {self.epoch}: nothing was written; choose a lower "
+                    "learning_rate= (or --learning-rate)"
+                )
             due = self._due()
             results = self.task.evaluate(final=False) if due > judged and self.schedule.progress < 1 else {}
             judged = due

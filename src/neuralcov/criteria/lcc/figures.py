@@ -12,6 +12,7 @@ from torch import Tensor
 from neuralcov.core.abundance import Estimate, error_by_leaving_out, kinds_to_come, rarefied
 from neuralcov.core.counts import VALID
 from neuralcov.core.shapes import Float, Int
+from neuralcov.criteria.bottom_kinds import sample
 from neuralcov.criteria.distinct import DistinctState
 from neuralcov.criteria.kind_set import FOLD_COUNT, KindSet
 from neuralcov.criteria.lcc.training import NEW_DECISION, OFF_THE_MAP, TrainingKinds
@@ -58,16 +59,29 @@ def _level_of(marks: Int[Tensor, "kinds"], training: TrainingKinds) -> Int[Tenso
 
 @dataclass(frozen=True, eq=False)
 class SuiteKinds:
-    """The kinds of a suite beside those of training data, for the layers that count."""
+    """The kinds of a suite beside those of training data, for the layers that count.
+
+    Of a sketch, which keeps so many kinds, those that are a sample of all stand for the others.
+    """
 
     state: DistinctState
     training: TrainingKinds
     over: str
+    kept: int | None = None
 
     @cached_property
     def seen(self) -> KindSet:
         """Return the kinds, without room behind them."""
-        return self.state.seen.compact()
+        whole = self.state.seen.compact()
+        if self.kept is None:
+            return whole
+        inside, _ = sample(whole, self.kept, self.state.columns)
+        return whole.each(lambda part: part[inside])
+
+    @cached_property
+    def share(self) -> PerLayer | float:
+        """Return which share of all kinds these are."""
+        return 1.0 if self.kept is None else sample(self.state.seen.compact(), self.kept, self.state.columns)[1]
 
     @cached_property
     def columns(self) -> Int[Tensor, "kinds"]:
@@ -83,11 +97,13 @@ class SuiteKinds:
     def by_column(self, weights: Tensor) -> PerLayer:
         """Sum something of each kind by layer."""
         total = torch.zeros(self.state.columns, dtype=torch.float64, device=weights.device)
-        return total.index_add_(0, self.columns, weights.double())
+        return total.index_add_(0, self.columns, weights.double()) / self.share
 
     @cached_property
     def inputs(self) -> PerLayer:
         """Return how many inputs showed a kind in each layer."""
+        if self.kept is not None and self.state.by_fold is not None:
+            return self.state.by_fold.sum(1).double()  # exact, whatever kinds are kept
         return self.by_column(self.seen.counts)
 
     @cached_property
@@ -97,7 +113,7 @@ class SuiteKinds:
 
     def _values(self, numbers: Tensor) -> Tensor:
         # Nothing of nothing is NaN: layers that do not count have no kinds.
-        return self.training.weigh(numbers) / self.training.total
+        return self.training.weigh(numbers) / self.share / self.training.total
 
     def _relative(self, values: Tensor, inputs: Tensor) -> Tensor:
         expected = self.training.expected(inputs)

@@ -19,12 +19,13 @@ from typing_extensions import override
 from neuralcov.core import arguments as checks
 from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
+from neuralcov.core.cost import Cost, Workload
 from neuralcov.core.counts import VALID
-from neuralcov.core.criterion import resource
 from neuralcov.core.errors import CalibrationError, InputError
 from neuralcov.core.layout import Layout
-from neuralcov.core.memory import parse_bytes, show_bytes
+from neuralcov.core.memory import show_bytes
 from neuralcov.core.shapes import Float, Int
+from neuralcov.criteria.bottom_kinds import sample
 from neuralcov.criteria.distinct import ABSENT, DistinctCriterion, DistinctState
 from neuralcov.criteria.lcc.boxes import boxes_and_kinds, offsets, present, project, starts
 from neuralcov.criteria.lcc.figures import SuiteKinds, numbers_of, over_layers
@@ -59,6 +60,8 @@ class LCC(DistinctCriterion):
         over: how layers are brought together: ``"median"``, ``"mean"`` (a plain sum over kinds, for guides, ``admit``
             and ``minimise``) or ``"trimmed"``, the mean without the lowest and the highest quarter.
         seed: of directions and offsets.
+        sketch: keep only so many kinds of each layer, those of smallest key: all sums over kinds are then estimates
+            with a relative error of about 1/√sketch, and exact below so many. For suites of more than 10⁷ inputs.
         memory: what projections of training data may take on the device while calibrating, before they go to disk.
 
     Example:
@@ -81,14 +84,16 @@ class LCC(DistinctCriterion):
     directions: int = field(default=8, kw_only=True)
     over: str = field(default="median", kw_only=True)
     seed: int = field(default=0, kw_only=True)
-    memory: str | int = resource("16GiB")
+    sketch: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         checks.number(self, "resolution", above=0)
         checks.whole_number(self, "directions", at_least=1)
         checks.one_of(self, "over", "median", "mean", "trimmed")
         checks.whole_number(self, "seed", at_least=0)
-        parse_bytes(self.memory)
+        if self.sketch is not None:
+            checks.whole_number(self, "sketch", at_least=16)
+        super().__post_init__()
 
     @property
     @override
@@ -102,6 +107,11 @@ class LCC(DistinctCriterion):
 
     @property
     @override
+    def kept(self) -> int | None:
+        return self.sketch
+
+    @property
+    @override
     def linear(self) -> bool:
         return self.over == "mean"
 
@@ -109,6 +119,12 @@ class LCC(DistinctCriterion):
     @override
     def exclusion_reason(self) -> str:
         return "every layer they have was constant in training, or had fewer than two valid training inputs"
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        # A kind takes a key, a count and the key of its box; each layer mean and deviation along every direction.
+        table = workload.training_inputs * len(layout) * (16 + 4 + 16)
+        return replace(super().cost(layout, workload), learnt=table + 16 * len(layout) * self.directions)
 
     @override
     def columns(self, layout: Layout) -> int:
@@ -156,7 +172,10 @@ class LCC(DistinctCriterion):
     @override
     def sums(self, state: DistinctState) -> Float[Tensor, "layers"]:
         training: TrainingKinds = self.require_learnt()
-        return training.weigh(numbers_of(state.seen, training, state.columns))
+        if self.sketch is None:
+            return training.weigh(numbers_of(state.seen, training, state.columns))
+        inside, share = sample(state.seen, self.sketch, state.columns)
+        return training.weigh(numbers_of(state.seen.each(lambda part: part[inside]), training, state.columns)) / share
 
     @override
     def reduce(self, sums: Float[Tensor, "*rows layers"]) -> Float[Tensor, "*rows"]:
@@ -183,7 +202,9 @@ class LCC(DistinctCriterion):
 
     @override
     def rarefied(self, state: DistinctState, inputs: int) -> Estimate | None:
-        return None if inputs > int(state.counts[VALID]) else self._suite(state).rarefied(inputs)
+        if self.sketch is not None or inputs > int(state.counts[VALID]):
+            return None
+        return self._suite(state).rarefied(inputs)
 
     @override
     def forecast(self, state: DistinctState, inputs: int) -> float | None:
@@ -214,7 +235,7 @@ class LCC(DistinctCriterion):
         return replace(training, table=None)
 
     def _suite(self, state: DistinctState) -> SuiteKinds:
-        return SuiteKinds(state, self.require_learnt(), self.over)
+        return SuiteKinds(state, self.require_learnt(), self.over, self.sketch)
 
     def _found(self, batch: Activations) -> tuple[Tensor, Tensor]:
         """Return the kind of each input in each layer, and its mark; once for all criteria that learnt the same."""

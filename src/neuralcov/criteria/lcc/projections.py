@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.arguments import format_value
+from neuralcov.core.cost import Workload
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import parse_bytes
 from neuralcov.core.records import Record
@@ -128,6 +129,11 @@ class Projections(Statistic[ProjectionRows | TrainingKinds], name="projections")
             classes = None if rows.classes is None else rows.classes[chosen].to(device)
             found[layer] = LayerKinds.of(boxes[0], kind_keys(boxes, classes)[0], rows.folds[chosen].to(device))
         return _joined(names, rows.classes is not None, mean, std, found)
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> int:
+        # Float64, the fold and the class of each input.
+        return workload.training_inputs * (8 * len(layout) * self.directions + 16)
 
     @override
     def join(self, other: Projections) -> Projections | None:

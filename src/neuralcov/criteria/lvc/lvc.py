@@ -22,6 +22,7 @@ from typing_extensions import override
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.arguments import Glance
+from neuralcov.core.cost import Cost, Workload, tensor_bytes
 from neuralcov.core.counts import NOT_PLACEABLE, VALID, exclude_placeless, no_counts, not_finite
 from neuralcov.core.criterion import MERGE_EXACT, ORDER_FREE, SPLIT_FREE, Criterion, resource, widths_of, with_excluded
 from neuralcov.core.layout import Layout, in_execution_order
@@ -34,7 +35,7 @@ from neuralcov.criteria.lvc.sample import Sample
 from neuralcov.criteria.lvc.suites import LVCState, Suites, suites_of
 from neuralcov.criteria.lvc.whitened import Whitened
 from neuralcov.statistics.calibration import Calibration
-from neuralcov.statistics.moments import Moments, empty_moments, merge_all
+from neuralcov.statistics.moments import LayerMoments, Moments, empty_moments, merge_all
 from neuralcov.statistics.statistic import Statistic
 
 
@@ -72,6 +73,7 @@ class LVC(Criterion[LVCState]):
     """
 
     definition: ClassVar[int] = 2
+    costly_value: ClassVar[bool] = True
 
     relative: bool = field(default=False, kw_only=True)
     groups: int = field(default=1, kw_only=True)
@@ -83,6 +85,7 @@ class LVC(Criterion[LVCState]):
         checks.whole_number(self, "groups", at_least=1)
         checks.number(self, "ridge", at_least=1e-12)
         checks.whole_number(self, "refresh", at_least=1)
+        super().__post_init__()
 
     @property
     @override
@@ -124,6 +127,13 @@ class LVC(Criterion[LVCState]):
         return LVCState(no_counts(layout), widths_of(layout), folds, rooms, beyond)
 
     @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        # C⁻¹ of every layer stays. Training covariances are factorised group by group, and whitened for all layers.
+        squares = [8 * len(group) * group.width**2 for group in layout.groups]
+        working = 2 * (sum(squares) + max(squares))
+        return Cost(tensor_bytes(self.init(layout)), learnt=sum(squares), working=working)
+
+    @override
     def observe(self, state: LVCState, batch: Activations, *, donate: bool = False) -> LVCState:
         whitened, counts = self._whitened(batch), state.counts + batch.input_counts
         if not whitened.short:
@@ -159,7 +169,15 @@ class LVC(Criterion[LVCState]):
 
     @override
     def merge(self, a: LVCState, b: LVCState) -> LVCState:
-        folds = [list(merge_all(x, y)) for x, y in zip(a.folds, b.folds, strict=True)]
+        return self._merged(a, b, [list(merge_all(x, y)) for x, y in zip(a.folds, b.folds, strict=True)])
+
+    @override
+    def merge_in(self, a: LVCState, b: LVCState) -> LVCState:
+        pairs = [zip(x, y, strict=True) for x, y in zip(a.folds, b.folds, strict=True)]
+        return self._merged(a, b, [[ours.merge_in(theirs) for ours, theirs in some] for some in pairs])
+
+    def _merged(self, a: LVCState, b: LVCState, folds: list[list[LayerMoments]]) -> LVCState:
+        """Return the state of two suites, given the moments of both together by fold and group."""
         rooms = []
         for group, (ours, theirs) in enumerate(zip(a.rooms, b.rooms, strict=True)):
             where = places(*theirs.offered(), ours.met)

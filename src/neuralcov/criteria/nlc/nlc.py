@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations, Stack
+from neuralcov.core.cost import Cost, Workload, require_memory
 from neuralcov.core.counts import NOT_PLACEABLE, VALID, count_admitted, exclude_placeless, no_counts, not_finite
 from neuralcov.core.criterion import (
     MERGE_EXACT,
@@ -19,12 +20,10 @@ from neuralcov.core.criterion import (
     SPLIT_FREE,
     Criterion,
     State,
-    resource,
     widths_of,
 )
-from neuralcov.core.errors import MemoryBudgetError
 from neuralcov.core.layout import Layout, in_execution_order
-from neuralcov.core.memory import parse_bytes, show_bytes
+from neuralcov.core.projected import projected, projected_layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.nlc.admission import admit_one_by_one
@@ -67,7 +66,9 @@ class NLC(Criterion[NLCState]):
             taken and the value is that of all inputs seen.
         classes: number of classes C; then every class has its own Σ and the layer's value is their mean
             over all C. Needs labels; inputs labelled outside 0 … C−1 are excluded and counted.
-        memory: what the covariances of all classes may take, such as ``"16GiB"``.
+        sketch: look at wider layers along so many random directions, so that a layer's covariance takes 8·sketch²
+            bytes whatever its width. Another number than NLC, and named so: a layer's value is that of its projection.
+        memory: what the covariances of all classes may take, such as ``"16GiB"``, with what it takes to join a batch.
 
     Example:
         >>> import torch, neuralcov as nc
@@ -79,13 +80,15 @@ class NLC(Criterion[NLCState]):
 
     rule: str = field(default="growing", kw_only=True)
     classes: int | None = field(default=None, kw_only=True)
-    memory: str | int = resource("16GiB")
+    sketch: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         checks.one_of(self, "rule", "growing", "all")
         if self.classes is not None:
             checks.whole_number(self, "classes", at_least=1)
-        parse_bytes(self.memory)
+        if self.sketch is not None:
+            checks.whole_number(self, "sketch", at_least=1)
+        super().__post_init__()
 
     @property
     @override
@@ -106,23 +109,33 @@ class NLC(Criterion[NLCState]):
 
     @override
     def init(self, layout: Layout) -> NLCState:
-        needed = 8 * (self.classes or 1) * sum(width**2 for width in layout.widths.values())
-        if needed > parse_bytes(self.memory):
-            raise MemoryBudgetError(
-                f"{self.name}: covariances of {self.classes or 1} class(es) need {show_bytes(needed)} in float64 but "
-                f"memory={self.memory!r} allows {show_bytes(parse_bytes(self.memory))}; "
-                "raise memory=, choose fewer layers, or leave classes= out"
-            )
+        require_memory([self], layout)
+        layout = self._along_directions(layout)
         entries = (_nothing(layout, self.rule),) if self.classes is None else (None,) * self.classes
         return NLCState(no_counts(layout), widths_of(layout), entries)
 
     @override
     def template(self, layout: Layout) -> NLCState:
-        entries = (_nothing(layout, self.rule),) * len(self.init(layout).classes)
+        require_memory([self], layout)
+        return self._filled(layout)
+
+    def _filled(self, layout: Layout) -> NLCState:
+        layout = self._along_directions(layout)
+        entries = (_nothing(layout, self.rule),) * (self.classes or 1)
         return NLCState(no_counts(layout), widths_of(layout), entries)
 
     @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        layout = self._along_directions(layout)
+        # Counted by hand: a damaged file may tell of layers so wide that not even the meta device has them.
+        each = sum(width**2 + width + (2 if self.rule == "growing" else 1) for width in layout.widths.values())
+        # The covariances of one group of layers with a batch, beside those without it.
+        joined = max(8 * len(group) * group.width**2 for group in layout.groups)
+        return Cost(24 + 8 * (self.classes or 1) * each, working=joined)
+
+    @override
     def observe(self, state: NLCState, batch: Activations, *, donate: bool = False) -> NLCState:
+        batch = self._projected(batch)
         counts = state.counts + batch.input_counts
         if self.classes is None:
             return NLCState(counts, state.widths, (self._take(state.classes[0], batch, donate=donate),))
@@ -139,7 +152,12 @@ class NLC(Criterion[NLCState]):
     @override
     def merge(self, a: NLCState, b: NLCState) -> NLCState:
         """Merge layer by layer: the growing rule keeps the largest of both and their union, the other the union."""
-        classes = tuple(self._merge_entries(x, y) for x, y in zip(a.classes, b.classes, strict=True))
+        classes = tuple(_merge_entries(x, y, _merge_groups) for x, y in zip(a.classes, b.classes, strict=True))
+        return NLCState(a.counts + b.counts, a.widths, classes)
+
+    @override
+    def merge_in(self, a: NLCState, b: NLCState) -> NLCState:
+        classes = tuple(_merge_entries(x, y, _merge_in_place) for x, y in zip(a.classes, b.classes, strict=True))
         return NLCState(a.counts + b.counts, a.widths, classes)
 
     @override
@@ -160,6 +178,7 @@ class NLC(Criterion[NLCState]):
 
     @override
     def gain(self, state: NLCState, batch: Activations) -> Float[Tensor, "batch"]:
+        batch = self._projected(batch)
         if self.classes is None:
             return self._gain_of(state.classes[0], batch)
         gains = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
@@ -172,6 +191,7 @@ class NLC(Criterion[NLCState]):
         self, state: NLCState, batch: Activations, *, min_gain: float = 0.0
     ) -> tuple[Bool[Tensor, "batch"], NLCState]:
         """Admit, in order, inputs by which the value grows."""
+        batch = self._projected(batch)
         entry = state.classes[0]
         if self.classes is not None or entry is None or _has_empty_layers(entry):
             return super().admit(state, batch, min_gain=min_gain)
@@ -205,6 +225,12 @@ class NLC(Criterion[NLCState]):
         labels = batch.labels.to(batch.device)
         return torch.where((labels < 0) | (labels >= self.classes), NOT_PLACEABLE, VALID).where(batch.finite, found)
 
+    def _along_directions(self, layout: Layout) -> Layout:
+        return layout if self.sketch is None else projected_layout(layout, self.sketch)
+
+    def _projected(self, batch: Activations) -> Activations:
+        return batch if self.sketch is None else projected(batch, self.sketch)
+
     def _gain_of(self, entry: Entry | None, batch: Activations) -> Tensor:
         gains = torch.zeros(batch.size, dtype=torch.float64, device=batch.device)
         for group, stack in zip(entry or (), batch.stacks, strict=entry is not None):
@@ -232,11 +258,6 @@ class NLC(Criterion[NLCState]):
             return LayerCovariance(group.moments.absorb(stack, donate=donate), None)
         return LayerCovariance(*absorb_if_larger(group.moments, group.spread, stack, donate=donate))
 
-    def _merge_entries(self, a: Entry | None, b: Entry | None) -> Entry | None:
-        if a is None or b is None:
-            return b if a is None else a
-        return tuple(_merge_groups(x, y) for x, y in zip(a, b, strict=True))
-
 
 def _nothing(layout: Layout, rule: str) -> Entry:
     """Return the covariances of no input. Only the growing rule compares at every batch and so carries them along."""
@@ -251,6 +272,29 @@ def _has_empty_layers(entry: Entry) -> bool:
 
 def _spread(group: LayerCovariance) -> Tensor:
     return covariance_norm(group.moments) if group.spread is None else group.spread
+
+
+def _merge_entries(
+    a: Entry | None, b: Entry | None, merge: Callable[[LayerCovariance, LayerCovariance], LayerCovariance]
+) -> Entry | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return tuple(merge(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _merge_in_place(a: LayerCovariance, b: LayerCovariance) -> LayerCovariance:
+    """Overwrite the first, a layer at a time, so that no second copy of all layers exists."""
+    for index in range(len(a.moments.count)):
+        one = slice(index, index + 1)
+        ours, theirs = (
+            LayerCovariance(group.moments.layer(index), None if group.spread is None else group.spread[one])
+            for group in (a, b)
+        )
+        merged = _merge_groups(ours, theirs)
+        ours.moments.replace_by(merged.moments)
+        if ours.spread is not None and merged.spread is not None:
+            ours.spread.copy_(merged.spread)
+    return a
 
 
 def _merge_groups(a: LayerCovariance, b: LayerCovariance) -> LayerCovariance:

@@ -11,6 +11,7 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
+from neuralcov.core.cost import Cost, Workload
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
@@ -139,6 +140,14 @@ class NPC(BitmapCriterion):
         learnt: NPCLearnt = self.require_learnt()
         layers = (len(layout),) if self.mode == "activation" else ()
         return (len(learnt.abstract.classes), self.clusters, *layers, self.buckets)
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        paths = workload.classes * self.clusters
+        cells = paths * self.buckets * (len(layout) if self.mode == "activation" else 1)
+        # Abstract paths have a byte per neuron; with errors a cell takes two more, and folds are counted.
+        state = 24 + (3 * cells + 80 if self.errors else cells)
+        return Cost(state, learnt=8 * workload.classes + paths * (layout.neurons + 8), to_disk=True)
 
     @override
     def flat_hits(self, batch: Activations) -> Int[Tensor, "batch k"]:

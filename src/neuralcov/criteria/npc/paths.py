@@ -15,6 +15,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.cost import Workload
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
@@ -173,6 +174,11 @@ class Paths(Statistic[TrainingPaths], name="paths"):
     @override
     def observe(self, gathered: TrainingPaths, batch: Activations) -> TrainingPaths:
         return gathered.observe(batch)
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> int:
+        # A bit for each neuron, the class and the number of each input.
+        return workload.training_inputs * (8 * words_for(layout.neurons) + 16)
 
     @override
     def finish(self, gathered: TrainingPaths) -> TrainingPaths:

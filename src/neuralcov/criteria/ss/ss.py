@@ -10,6 +10,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.cost import Cost, Workload, tensor_bytes
 from neuralcov.core.counts import no_counts, not_finite
 from neuralcov.core.criterion import ALL_PROMISES, SUBMODULAR, Criterion, State, widths_of, with_excluded
 from neuralcov.core.layout import Layout
@@ -23,7 +24,7 @@ from neuralcov.criteria.ss.signs import (
     count_newly_shown,
     newly_shown,
 )
-from neuralcov.kernels.hashing import pack, set_keys
+from neuralcov.kernels.hashing import pack, set_keys, words_for
 
 # Inputs that queue up at once: each needs a place for every neuron, so that very many would fill the memory.
 QUEUE = 1024
@@ -68,6 +69,12 @@ class SS(Criterion[SSState]):
         widths = widths_of(layout)
         pairs = tuple(SignPairs.empty(a, b, layout.device) for a, b in pairwise(widths))
         return SSState(no_counts(layout), widths, pairs)
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        # A group of its own for every input: a key, and twice the signs of the next layer.
+        groups = sum(16 + 16 * words_for(width) for width in list(layout.widths.values())[1:])
+        return Cost(tensor_bytes(self.init(layout)) + groups * workload.inputs, grows=True)
 
     @override
     def observe(self, state: SSState, batch: Activations, *, donate: bool = False) -> SSState:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -16,6 +14,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.shapes import Float, Int
+from neuralcov.core.spill import reserved
 from neuralcov.statistics.traces import TraceStore, trace_of
 
 
@@ -35,13 +34,12 @@ class TracesByClass:
         order = torch.cat(list(members.values()))
         place = torch.empty_like(order)
         place[order] = torch.arange(len(order))
-        with tempfile.TemporaryFile(prefix="neuralcov-classes-") as file:
-            start = 0
-            for block in traces.blocks:
-                _write(file.fileno(), block.to(traces.dtype), place[start : start + len(block)])
-                start += len(block)
-            kind = np.float64 if traces.dtype == torch.float64 else np.float32
-            rows = np.memmap(file, dtype=kind, mode="r+", shape=(len(order), traces.width))
+        kind = np.float64 if traces.dtype == torch.float64 else np.float32
+        rows = reserved((len(order), traces.width), kind, "classes")
+        start = 0
+        for block in traces.blocks:
+            _write(rows, block.to(traces.dtype), place[start : start + len(block)])
+            start += len(block)
         self._rows = torch.from_numpy(rows)
         ends = torch.tensor([len(rows) for rows in members.values()]).cumsum(0).tolist()
         starts = [0, *ends[:-1]]
@@ -52,17 +50,13 @@ class TracesByClass:
         return self._rows[self._where[label]].to(self._device)
 
 
-def _write(file: int, block: Tensor, place: Tensor) -> None:
+def _write(into: np.ndarray, block: Tensor, place: Tensor) -> None:
     """Put the rows of a block to their places, those that come to lie together in one piece."""
     order = place.argsort()
     rows, places = block[order.to(block.device)].cpu().numpy(), place[order].numpy()
-    row_bytes = rows.shape[1] * rows.itemsize
     breaks = np.flatnonzero(np.diff(places) != 1) + 1
     for first, last in zip([0, *breaks], [*breaks, len(places)], strict=True):
-        piece, offset = rows[first:last].data.cast("B"), int(places[first]) * row_bytes
-        while piece:
-            written = os.pwrite(file, piece, offset)
-            piece, offset = piece[written:], offset + written
+        into[places[first] : places[first] + last - first] = rows[first:last]
 
 
 EVERYONE = 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -10,6 +10,8 @@ from torch import Tensor
 from typing_extensions import override
 
 from neuralcov.core import arguments as checks
+from neuralcov.core.cost import Cost, Workload
+from neuralcov.core.layout import Layout
 from neuralcov.core.shapes import Float
 from neuralcov.criteria.surprise.class_traces import ClassTraces
 from neuralcov.criteria.surprise.surprise import ClassScorer, Scorer, SurpriseCriterion
@@ -46,6 +48,15 @@ class MDSC(SurpriseCriterion):
     ridge: float = field(default=1e-2, kw_only=True)
 
     definition: ClassVar[int] = 2
+
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        # For each class the mean in two parts, and a factor of the smaller of two matrices.
+        width = sum(layout.widths[name] for name in self._traces.names(layout, self.name))
+        traces = min(self.traces or workload.training_inputs, workload.training_inputs)
+        classes = 1 if self.by is None else workload.classes
+        factor = classes * min(traces // classes, width) ** 2
+        return replace(super().cost(layout, workload), learnt=8 * (factor + 2 * classes * width))
 
     def __post_init__(self) -> None:
         super().__post_init__()

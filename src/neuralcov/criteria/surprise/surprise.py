@@ -14,10 +14,9 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
-from neuralcov.core.criterion import State, resource
+from neuralcov.core.criterion import State
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
-from neuralcov.core.memory import parse_bytes
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.distinct import ABSENT, DistinctCriterion
 from neuralcov.criteria.older_sets import Buckets, bucket_keys
@@ -56,7 +55,6 @@ class SurpriseCriterion(DistinctCriterion, base=True):
     min_variance: float = field(default=1e-5, kw_only=True)
     upper: float | None = field(default=None, kw_only=True)
     traces: int | None = field(default=None, kw_only=True)
-    memory: str | int = resource("16GiB")
 
     def __post_init__(self) -> None:
         checks.number(self, "bucket", above=0)
@@ -68,7 +66,7 @@ class SurpriseCriterion(DistinctCriterion, base=True):
             checks.whole_number(self, "traces", at_least=2)
         if not (self.layers is None or isinstance(self.layers, (str, tuple))):
             raise checks.argument_error(self, "layers", "globs joined by |, a tuple of names, or None")
-        parse_bytes(self.memory)
+        super().__post_init__()
 
     @property
     @override

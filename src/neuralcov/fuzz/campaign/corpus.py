@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.fuzz.campaign.log import AppliedMutation, columns
+from neuralcov.fuzz.campaign.log import MADE, AppliedMutation, columns, steps_of
 
-_INHERITED = ("parent", "prediction", "mutation", "setting", "row", "batch_size", "margin", "rival")
+_INHERITED = ("parent", "prediction", "margin", "rival", *MADE)
 
 # An entry of the corpus: what the log told of the candidate when it was kept, and:
 _ENTRY = np.dtype(
@@ -22,6 +22,8 @@ _ENTRY = np.dtype(
         ("picks", np.int32),  # how many of its mutants were kept
         ("wave", np.int32),  # when it was kept
         ("children", np.int32),  # how many of its mutants the model was run on
+        ("sampled", np.int32),  # how often it was sampled
+        ("depth", np.int32),  # how many kept mutants its lineage holds
     ]
 )
 
@@ -44,7 +46,7 @@ class Corpus:
         self._entries = np.zeros(self.roots, _ENTRY)
         self._count = self.roots
         entries = self.entries
-        entries["parent"] = entries["mutation"] = entries["wave"] = -1
+        entries["parent"] = entries["mutation"] = entries["then_mutation"] = entries["wave"] = -1
         entries["root"] = entries["comparison"] = np.arange(self.roots)
         entries["prediction"] = predictions
         entries["margin"], entries["rival"] = margins, rivals
@@ -70,12 +72,15 @@ class Corpus:
         """Return what mutants of these entries are compared with."""
         return self._comparisons.take(self.entries["comparison"][rows])
 
-    def add(self, kept: np.ndarray, moves: np.ndarray, wave: int, inputs: Tensor, comparisons: Tensor) -> None:
+    def add(
+        self, kept: np.ndarray, moves: np.ndarray, taken: np.ndarray, wave: int, inputs: Tensor, comparisons: Tensor
+    ) -> None:
         """Add the mutants that a wave kept.
 
         Args:
             kept: their rows of the wave's candidates.
             moves: which of them a geometric mutation has just moved.
+            taken: which of them have a comparison input of their own, moved likewise.
             wave: its number.
             inputs: the mutants as they are stored.
             comparisons: the moved root inputs of the moved ones, in order.
@@ -86,9 +91,10 @@ class Corpus:
         parents = self.entries[kept["parent"]]
         fresh["wave"] = wave
         fresh["root"] = parents["root"]
+        fresh["depth"] = parents["depth"] + 1
         fresh["moved"] = parents["moved"] | moves
         fresh["comparison"] = parents["comparison"]
-        fresh["comparison"][moves] = len(self._comparisons) + np.arange(int(moves.sum()))
+        fresh["comparison"][taken] = len(self._comparisons) + np.arange(int(taken.sum()))
         self._inputs.add(inputs)
         self._comparisons.add(comparisons)
         needed = self._count + len(fresh)
@@ -100,12 +106,12 @@ class Corpus:
 
     def steps(self, entry: int) -> tuple[AppliedMutation, ...]:
         """Return the mutations that led from the root input to an entry, in order."""
-        found: list[AppliedMutation] = []
+        found: tuple[AppliedMutation, ...] = ()
         while entry >= self.roots:
             row = self._entries[entry]
-            found.append(AppliedMutation.of(row))
+            found = (*steps_of(row), *found)
             entry = int(row["parent"])
-        return tuple(reversed(found))
+        return found
 
 
 class _GrowingRows:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,7 +18,7 @@ from safetensors.numpy import load
 
 from neuralcov.core.container import SEEDS, opened, write
 from neuralcov.core.errors import CampaignError, ForeignFileError, InputError, StateFileError
-from neuralcov.core.files import atomic_write, lock_file, write_bytes, write_json, write_text
+from neuralcov.core.files import atomic_write, local_path, lock_file, write_bytes, write_json, write_text
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.log import Log, WaveRecord
 from neuralcov.fuzz.settings import FuzzSettings
@@ -54,6 +55,7 @@ class CampaignFolder:
 
     def make(self) -> None:
         """Make the folder, before anything is computed that could not be kept."""
+        local_path(self.path)  # refuses a URL
         with write_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
 
@@ -92,16 +94,22 @@ class CampaignFolder:
         if not self.exists:
             raise CampaignError(f"{self.path}: no campaign has begun here; there is no config.json")
         try:
-            found: dict[str, Any] = json.loads((self.path / "config.json").read_text())
-        except ValueError as error:
+            found: dict[str, Any] = json.loads((self.path / "config.json").read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
             raise CampaignError(f"{self.path}/config.json: damaged ({error})") from error
+        notes = found.get("notes", {}) if isinstance(found, dict) else None
+        if not isinstance(notes, dict) or not isinstance(notes.get("order", {}), dict):
+            raise CampaignError(f"{self.path}/config.json: damaged (not what a campaign writes); take it from a copy")
         schema = found.get("schema")
         if schema not in range(1, SCHEMA + 1):
             raise CampaignError(
                 f"{self.path}: a campaign of schema {schema}, this neuralcov reads up to {SCHEMA}; use the version of "
                 "neuralcov that wrote it"
             )
-        return _from_schema_1(found) if schema == 1 and "rules" in found else found
+        try:
+            return _from_schema_1(found) if schema == 1 and "rules" in found else found
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise CampaignError(f"{self.path}/config.json: damaged ({error!r}); take it from a copy") from error
 
     def settings(self) -> FuzzSettings:
         """Return how the campaign searches."""
@@ -190,14 +198,25 @@ class CampaignFolder:
     def stats(self) -> list[dict[str, Any]]:
         """Return every line of figures."""
         path = self.path / "stats.jsonl"
-        lines = path.read_text().splitlines() if path.is_file() else []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+        lines = path.read_bytes().split(b"\n") if path.is_file() else []
+        return [self._figures(number, line) for number, line in enumerate(lines[:-1], start=1)]
+
+    def _figures(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(line)
+        except (ValueError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            raise CampaignError(f"{self.path}/stats.jsonl: line {number} is damaged; remove that line")
+        return found
 
     def _coverage_path(self, wave: int) -> Path:
         return self.path / "coverage" / f"{wave:08d}.ncov"
 
     def _coverage_files(self) -> list[tuple[int, Path]]:
-        return sorted((int(path.stem), path) for path in (self.path / "coverage").glob("*.ncov"))
+        files = (self.path / "coverage").glob("*.ncov")
+        # Files of other names are somebody else's.
+        return sorted((int(path.stem), path) for path in files if re.fullmatch("[0-9]{8,18}", path.stem))
 
 
 @contextmanager

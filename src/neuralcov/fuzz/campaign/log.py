@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 import os
 import struct
 import zlib
@@ -24,6 +23,9 @@ REJECTED, NO_GAIN, KEPT, NO_RESULT = range(4)
 FAULT_TYPES = ("misprediction", "not finite", "exception", "time-out", "disagreement")
 MISPREDICTION, NOT_FINITE, EXCEPTION, TIME_OUT, DISAGREEMENT = range(5)
 
+# The most mutations that make one candidate.
+MOST_STACKED = 4
+
 # A candidate: one row per parent under way in a wave. From `mutation` on, the columns tell of the last mutant made of
 # the parent: the one that was judged, unless none was acceptable.
 CANDIDATE = np.dtype(
@@ -42,15 +44,23 @@ CANDIDATE = np.dtype(
         ("saved", np.uint8),  # 1 if the mutant itself is in the log
         ("margin", np.float64),  # probability of the right class minus that of the rival; NaN if nobody asked
         ("rival", np.int64),  # the strongest class beside the right one; −1 if nobody asked
+        # Mutations that followed at once, before the model was run; −1 for none.
+        ("then_mutation", np.int16, (MOST_STACKED - 1,)),
+        ("then_setting", np.int64, (MOST_STACKED - 1,)),
+        ("then_row", np.int32, (MOST_STACKED - 1,)),
+        ("then_batch_size", np.int32, (MOST_STACKED - 1,)),
     ]
 )
 _NAMES = CANDIDATE.names or ()
 # Files keep the names that these columns had first.
 _STORED = {"lane": "slot", "parent": "seed", "row": "place", "batch_size": "size", "fault_types": "kinds"}
 # Logs of the first campaigns lack these; they saved every mutant that was kept or showed a fault.
-_ADDED = ("saved", "margin", "rival")
-# Columns that repeat a mutation.
+_THEN = ("then_mutation", "then_setting", "then_row", "then_batch_size")
+_ADDED = ("saved", "margin", "rival", *_THEN)
+# Columns that repeat a mutation; those of mutations that followed have "then_" before their names.
 _APPLIED = ["mutation", "setting", "row", "batch_size"]
+# Columns that tell how a candidate was made of its parent.
+MADE = (*_APPLIED, *_THEN)
 
 
 def columns(*names: str) -> list[tuple[str, Any]]:
@@ -74,6 +84,59 @@ class AppliedMutation:
     def of(cls, row: Any) -> AppliedMutation:
         """Read it from a row of a table that has these columns."""
         return cls(*(int(row[name]) for name in _APPLIED))
+
+
+def stages(table: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield, for the first mutation of every candidate, the second and so on: the rows that have it, and ``APPLIED``.
+
+    >>> table = no_candidates(2)
+    >>> table["then_mutation"][1, 0] = 3
+    >>> [(rows.tolist(), applied["mutation"].tolist()) for rows, applied in stages(table)]
+    [([0, 1], [0, 0]), ([1], [3])]
+    """
+    first = np.zeros(len(table), APPLIED)
+    for name in _APPLIED:
+        first[name] = table[name]
+    yield np.arange(len(table)), first
+    for stage in range(MOST_STACKED - 1):
+        rows = np.flatnonzero(table["then_mutation"][:, stage] >= 0)
+        if not len(rows):
+            return
+        applied = np.zeros(len(rows), APPLIED)
+        for name in _APPLIED:
+            applied[name] = table[f"then_{name}"][rows, stage]
+        yield rows, applied
+
+
+def set_stage(table: np.ndarray, rows: np.ndarray, stage: int, applied: np.ndarray) -> None:
+    """Write into rows of a table which mutation they have first (stage 0), second and so on."""
+    for name in _APPLIED:
+        if stage:
+            table[f"then_{name}"][rows, stage - 1] = applied[name]
+        else:
+            table[name][rows] = applied[name]
+
+
+def any_stage(table: np.ndarray, holds: np.ndarray) -> np.ndarray:
+    """Return which candidates hold a mutation for which ``holds``, an entry per mutation, is true."""
+    found = np.zeros(len(table), dtype=bool)
+    for rows, applied in stages(table):
+        found[rows] |= holds[applied["mutation"]]
+    return found
+
+
+def steps_of(row: Any) -> tuple[AppliedMutation, ...]:
+    """Return the mutations of one candidate, in order."""
+    then = zip(*(row[name] for name in _THEN), strict=True)
+    return (AppliedMutation.of(row), *(AppliedMutation(*map(int, step)) for step in then if step[0] >= 0))
+
+
+def no_candidates(count: int) -> np.ndarray:
+    """Return so many rows of a table of candidates about which nothing is known."""
+    table = np.zeros(count, CANDIDATE)
+    table["prediction"] = table["rival"] = table["then_mutation"] = -1
+    table["margin"] = np.nan
+    return table
 
 
 def applied_table(steps: Iterable[AppliedMutation]) -> np.ndarray:
@@ -144,13 +207,12 @@ class WaveRecord:
             arrays = load(content)
             length = int.from_bytes(content[:8], "little")
             rest = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["wave"])
-            candidates = np.zeros(len(arrays["verdict"]), CANDIDATE)
+            candidates = no_candidates(len(arrays["verdict"]))
             for name in _NAMES:
                 if name not in _ADDED or name in arrays:
                     candidates[name] = arrays[_STORED.get(name, name)]
             if "saved" not in arrays:
                 candidates["saved"] = (candidates["verdict"] == KEPT) | (candidates["fault_types"] != 0)
-                candidates["margin"], candidates["rival"] = np.nan, -1
             # Logs of golden campaigns tell a class even where the model gave NaN.
             candidates["prediction"][candidates["fault_types"] >> NOT_FINITE & 1 == 1] = -1
             return cls(
@@ -173,6 +235,7 @@ _HEAD = struct.Struct("<4sQI")
 _MARK = b"ncvw"
 # No pack is as long as this.
 _LONGEST = 1 << 40
+_PIECE = 1 << 22
 
 
 class Log:
@@ -240,11 +303,19 @@ class Log:
 
     def _pack_behind(self, start: int, size: int) -> bool:
         """Return whether another pack begins behind one that seems to be the last: then its length is damaged."""
-        with self.path.open("rb") as file, mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
-            place = content.find(_MARK, start + 1, size - _HEAD.size + len(_MARK))
-            while place >= 0:
-                # The bytes of a picture may look like a mark, but hardly like a mark before a length.
-                if _HEAD.unpack_from(content, place)[1] < _LONGEST:
-                    return True
-                place = content.find(_MARK, place + 1, size - _HEAD.size + len(_MARK))
+        kept = b""
+        with self.path.open("rb") as file:
+            file.seek(start + 1)
+            while left := size - file.tell():
+                piece = file.read(min(left, _PIECE))
+                if not piece:
+                    return False  # cut short meanwhile
+                content = kept + piece
+                place = content.find(_MARK)
+                while 0 <= place <= len(content) - _HEAD.size:
+                    # The bytes of a picture may look like a mark, but hardly like a mark before a length.
+                    if _HEAD.unpack_from(content, place)[1] < _LONGEST:
+                        return True
+                    place = content.find(_MARK, place + 1)
+                kept = content[-_HEAD.size + 1 :]
         return False

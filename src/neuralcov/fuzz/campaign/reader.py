@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from neuralcov.core.errors import CampaignError, InputError
+from neuralcov.core.errors import CampaignError, InputError, NeuralcovError
 from neuralcov.core.files import atomic_write
 from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
 from neuralcov.fuzz.campaign.log import FAULT_TYPES
@@ -77,6 +77,10 @@ class StoredCampaign:
             yield stem, corpus.inputs(slice(row, row + 1))[0], story
 
 
+# What plain data of another form than a campaign's ends in.
+_DAMAGE = (TypeError, ValueError, AttributeError, IndexError, OverflowError, RuntimeError, RecursionError)
+
+
 def open_campaign(folder: str | os.PathLike[str]) -> StoredCampaign:
     """Read a campaign; one that is still running is read up to its last complete wave."""
     place = CampaignFolder(folder)
@@ -99,12 +103,19 @@ def open_campaign(folder: str | os.PathLike[str]) -> StoredCampaign:
             rivals=seeds.get("rivals"),
             one_run=guide_of(settings).one_run,
             max_per_group=settings.max_per_group,
+            moves_comparisons=settings.compared == "moved",
         )
         input_format = _input_format(config["space"], place)
+        for record in place.records():
+            state.apply(record)
+    except NeuralcovError:
+        raise
     except KeyError as error:
         raise CampaignError(f"{place.path}: the configuration lacks {error}; was it changed by hand?") from error
-    for record in place.records():
-        state.apply(record)
+    except _DAMAGE as error:
+        raise CampaignError(
+            f"{place.path}: configuration, seeds and log do not go together ({error}); restore them from a copy"
+        ) from error
     return StoredCampaign(place, config, input_format, state, mutations)
 
 
@@ -113,6 +124,8 @@ class StoredMutation(Mutation):
 
     def __init__(self, identity: dict[str, Any]) -> None:
         self.name = identity["name"]
+        if not isinstance(identity["geometric"], bool):
+            raise TypeError(f"geometric is {identity['geometric']!r}")
         self.geometric = identity["geometric"]
         self.forms = len(identity.get("parameters") or ())
         self._identity = identity

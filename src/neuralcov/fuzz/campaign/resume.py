@@ -16,9 +16,9 @@ from neuralcov.core.errors import CampaignError
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.campaign.log import WaveRecord
 from neuralcov.fuzz.campaign.setup import CampaignSetup
+from neuralcov.fuzz.limits import Limits
 from neuralcov.fuzz.search.seeds import SeedReport
 from neuralcov.fuzz.search.wave import Search
-from neuralcov.fuzz.settings import Limits
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,12 +17,13 @@ from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.faults.checks import Check, FaultChecker, SecondModel
 from neuralcov.fuzz.formats import InputFormat, Pixels, Tokens
+from neuralcov.fuzz.limits import Limits
 from neuralcov.fuzz.mutations import Mutation, image_mutations, text_mutations
 from neuralcov.fuzz.search.guides import guide_of
 from neuralcov.fuzz.search.runner import ModelRunner
 from neuralcov.fuzz.search.seeds import SeedReport, survey
 from neuralcov.fuzz.search.wave import Search
-from neuralcov.fuzz.settings import FuzzSettings, Limits
+from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.fuzz.validity import Validity
 from neuralcov.tap.inputs import as_labels
 
@@ -49,6 +50,7 @@ class CampaignSetup:
 
     def survey(self, *, observe: bool) -> SeedReport:
         """Run the model on the seeds; with ``observe``, coverage takes them in."""
+        observe = observe and self.settings.initial == "seeds"
         return survey(self._runner(), self.roots, self.labels, observe=observe, margins=self.settings.uses_margin)
 
     def search(self, report: SeedReport) -> Search:
@@ -63,6 +65,7 @@ class CampaignSetup:
             second_model=self.second_model,
             batch=settings.batch,
             limit=settings.time_limit,
+            wrong_seeds=settings.wrong_seeds,
         )
         if report.result is not None:
             checker.learn(self.roots, report.result)
@@ -80,6 +83,7 @@ class CampaignSetup:
             rivals=None if report.margins is None else report.margins[1],
             one_run=guide_of(settings).one_run,
             max_per_group=settings.max_per_group,
+            moves_comparisons=settings.compared == "moved",
         )
         return Search(
             self.coverage,
@@ -184,8 +188,9 @@ class CampaignSetup:
             self.preprocess,
             self.settings.batch,
             self.settings.time_limit,
-            classes=self.labels is not None or self.settings.uses_margin or not self.checks,
+            classes=self.labels is not None or self.settings.needs_margin or not self.checks,
             keep_outputs=bool(self.checks),
+            needs_margins=self.settings.needs_margin,
         )
 
 
@@ -210,12 +215,13 @@ def checked_labels(labels: Any, count: int, device: torch.device) -> Tensor | No
 
 
 def checked_mutations(
-    mutations: Sequence[Mutation] | None, roots: Tensor, input_format: InputFormat
+    mutations: Sequence[Mutation] | None, roots: Tensor, input_format: InputFormat, settings: FuzzSettings
 ) -> tuple[Mutation, ...]:
     """Return the mutations asked for, or the usual ones for inputs of this format."""
     if mutations is None:
         if isinstance(input_format, Pixels) and roots.dim() == 4:
-            return tuple(image_mutations(min(roots.shape[2:])))
+            side = min(roots.shape[2:])
+            return tuple(image_mutations(side, identities=settings.identities, border=settings.border))
         if isinstance(input_format, Tokens):
             return tuple(text_mutations(padding=input_format.padding))
         raise InputError(f"inputs of shape {tuple(roots.shape)} have no usual mutations: pass mutations=")

@@ -12,7 +12,17 @@ import torch
 from torch import Tensor
 
 from neuralcov.fuzz.campaign.corpus import Corpus
-from neuralcov.fuzz.campaign.log import KEPT, NO_GAIN, NO_RESULT, NOT_FINITE, REJECTED, AppliedMutation, WaveRecord
+from neuralcov.fuzz.campaign.log import (
+    KEPT,
+    NO_GAIN,
+    NO_RESULT,
+    NOT_FINITE,
+    REJECTED,
+    WaveRecord,
+    any_stage,
+    stages,
+    steps_of,
+)
 from neuralcov.fuzz.faults.fault import Fault
 
 _NOBODY = -1
@@ -26,6 +36,9 @@ NEARNESS_CELLS = len(_EDGES) + 2
 _MARGIN_WORTH = 0.05
 # Roots are told apart by how many faults they led to, up to this.
 REPEATS = 4
+# Entries are told apart by how many kept mutants their lineage holds, up to this: what was changed much already can
+# be changed only a little more.
+DEPTHS = 3
 
 
 def nearness(margins: np.ndarray) -> np.ndarray:
@@ -124,6 +137,7 @@ class CampaignState:
         rivals: of the root inputs, see ``CANDIDATE``; unknown by default.
         one_run: whether a parent is done with once the model was run on a mutant of it.
         max_per_group: examples of a fault that are saved.
+        moves_comparisons: whether root inputs are moved with their mutants before the two are compared.
     """
 
     def __init__(
@@ -142,6 +156,7 @@ class CampaignState:
         rivals: np.ndarray | None = None,
         one_run: bool = False,
         max_per_group: int = 3,
+        moves_comparisons: bool = True,
     ) -> None:
         count = len(roots)
         self.corpus = Corpus(
@@ -164,10 +179,11 @@ class CampaignState:
         self.form_runs = np.zeros((len(forms), max([1, *forms])), dtype=np.int64)
         self.form_rewards = np.zeros(self.form_runs.shape)
         # What parents brought, by how near they were: see ``nearness``.
-        self.parent_runs = np.zeros((NEARNESS_CELLS, REPEATS), dtype=np.int64)
-        self.parent_faults = np.zeros((NEARNESS_CELLS, REPEATS), dtype=np.int64)
+        self.parent_runs = np.zeros((NEARNESS_CELLS, REPEATS, DEPTHS), dtype=np.int64)
+        self.parent_faults = np.zeros(self.parent_runs.shape, dtype=np.int64)
         self._fault_types = tuple(fault_types)
         self._tries, self._one_run, self._max_per_group = tries, one_run, max_per_group
+        self._moves_comparisons = moves_comparisons
 
     @property
     def can_be_seed(self) -> np.ndarray:
@@ -178,6 +194,12 @@ class CampaignState:
         if self.geometric.all():
             found &= ~entries["moved"]
         return found
+
+    def parent_cells(self, rows: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the cells that entries are sorted into: how near they are, what their root led to, how deep."""
+        entries = self.corpus.entries[rows]
+        repeats = np.minimum(self.found[entries["root"]], REPEATS - 1)
+        return nearness(entries["margin"]), repeats, np.minimum(entries["depth"], DEPTHS - 1)
 
     @property
     def idle(self) -> bool:
@@ -199,6 +221,10 @@ class CampaignState:
         found = self._faults(record, saved, first)
         self._count(record, found, fresh)
         return found
+
+    def taken_along(self, table: np.ndarray) -> np.ndarray:
+        """Return which mutants have a comparison input of their own, moved as they were."""
+        return any_stage(table, self.geometric) & self._moves_comparisons
 
     def worth_saving(self, table: np.ndarray, messages: Mapping[int, str]) -> np.ndarray:
         """Return which mutants of a wave to save: those that were kept, and the first examples of every fault."""
@@ -223,10 +249,10 @@ class CampaignState:
         rows = record.candidates
         run = np.flatnonzero((rows["verdict"] == KEPT) | (rows["verdict"] == NO_GAIN) | (rows["verdict"] == NO_RESULT))
         entries = self.corpus.entries
-        parents, mutations = rows["parent"][run], rows["mutation"][run]
+        parents = rows["parent"][run]
         before = entries["margin"][parents]
         roots = entries["root"][parents]
-        cells = nearness(before), np.minimum(self.found[roots], REPEATS - 1)
+        cells = self.parent_cells(parents)
         new = np.zeros(len(run), dtype=bool)
         for place in np.flatnonzero(rows["fault_types"][run]):
             row = int(run[place])
@@ -234,10 +260,13 @@ class CampaignState:
             new[place] = key not in self.counts.seen
             self.counts.add_fault(key)
         lost = _MARGIN_WORTH * np.nan_to_num(np.clip(before - rows["margin"][run], 0, 1))
-        forms = mutations, np.where(self.forms[mutations] > 0, rows["setting"][run], 0)
         np.add.at(self.found, roots, new)
-        np.add.at(self.form_runs, forms, 1)
-        np.add.at(self.form_rewards, forms, np.where(new, 1.0, lost))
+        rewards = np.where(new, 1.0, lost)
+        for places, applied in stages(rows[run]):
+            mutations = applied["mutation"]
+            forms = mutations, np.where(self.forms[mutations] > 0, applied["setting"], 0)
+            np.add.at(self.form_runs, forms, 1)
+            np.add.at(self.form_rewards, forms, rewards[places])
         np.add.at(self.parent_runs, cells, 1)
         np.add.at(self.parent_faults, cells, new)
         np.add.at(entries["children"], parents, 1)
@@ -249,7 +278,8 @@ class CampaignState:
             return
         kept = record.candidates[record.kept]
         among_saved = np.flatnonzero(record.candidates["verdict"][record.saved] == KEPT)
-        self.corpus.add(kept, self.geometric[kept["mutation"]], record.wave, inputs[among_saved], comparisons)
+        moves, taken = any_stage(kept, self.geometric), self.taken_along(kept)
+        self.corpus.add(kept, moves, taken, record.wave, inputs[among_saved], comparisons)
 
     def _advance(self, record: WaveRecord) -> None:
         """Free the lanes of parents whose mutant was kept or whose tries are used up."""
@@ -263,6 +293,7 @@ class CampaignState:
             done |= rows["verdict"] != REJECTED
         self.parents[lane[done]] = _NOBODY
         self.counts.started += int(rows["fresh"].sum())
+        np.add.at(self.corpus.entries["sampled"], rows["parent"], rows["fresh"])
         self.counts.finished += int(done.sum())
 
     def _faults(self, record: WaveRecord, inputs: Tensor, first: int) -> list[Fault]:
@@ -290,7 +321,7 @@ class CampaignState:
             label=_class(self.labels[root]),
             before=_class(self.corpus.entries["prediction"][root]),
             after=_class(candidate["prediction"]),
-            steps=(*self.corpus.steps(parent), AppliedMutation.of(candidate)),
+            steps=(*self.corpus.steps(parent), *steps_of(candidate)),
             message=record.messages.get(row),
             input=saved,
         )

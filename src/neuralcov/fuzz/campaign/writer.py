@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from neuralcov.core.errors import CampaignError
 from neuralcov.core.files import append_line, write_json
 from neuralcov.fuzz.campaign.folder import CampaignFolder, write_errors
@@ -18,7 +20,8 @@ from neuralcov.fuzz.campaign.result import Stats
 from neuralcov.fuzz.faults.fault import Fault, described
 from neuralcov.fuzz.faults.pictures import save_input
 from neuralcov.fuzz.faults.replay import Shrunk
-from neuralcov.fuzz.formats import InputFormat
+from neuralcov.fuzz.faults.texts import difference
+from neuralcov.fuzz.formats import InputFormat, Tokens
 from neuralcov.fuzz.mutations import Mutation
 
 _WAITING = 8
@@ -32,12 +35,18 @@ class Writer:
         mutations: to tell the story of a fault in words.
         input_format: to draw inputs.
         pictures: faults of one group that get files of their own; ``None`` for all.
+        roots: the root inputs, to tell texts from their origins.
     """
 
     def __init__(
-        self, folder: CampaignFolder, mutations: Sequence[Mutation], input_format: InputFormat, pictures: int | None
+        self,
+        folder: CampaignFolder,
+        mutations: Sequence[Mutation],
+        input_format: InputFormat,
+        pictures: int | None,
+        roots: Tensor | None = None,
     ) -> None:
-        self._folder, self._mutations, self._input_format = folder, mutations, input_format
+        self._folder, self._mutations, self._input_format, self._roots = folder, mutations, input_format, roots
         self._pictures = pictures
         self._pictured: Counter[tuple[str, ...]] = Counter()
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(_WAITING)
@@ -108,7 +117,8 @@ class Writer:
             if self._pictures is not None and self._pictured[fault.group] > self._pictures:
                 continue
             if not (self._folder.faults / f"{fault.stem}.json").is_file():
-                write_story(self._folder, fault, self._mutations, self._input_format)
+                root = None if self._roots is None else self._roots[fault.root]
+                write_story(self._folder, fault, self._mutations, self._input_format, root)
 
 
 def save_shrunk(
@@ -135,10 +145,23 @@ def _add_needed(
     _write_story(story, content)
 
 
-def write_story(folder: CampaignFolder, fault: Fault, mutations: Sequence[Mutation], input_format: InputFormat) -> None:
-    """Write the picture of a fault, then its story: where the story is, the picture is."""
+def write_story(
+    folder: CampaignFolder,
+    fault: Fault,
+    mutations: Sequence[Mutation],
+    input_format: InputFormat,
+    root: Tensor | None = None,
+) -> None:
+    """Write the picture of a fault, then its story: where the story is, the picture is.
+
+    The story of a text tells its origin and what changed, where the root input is given.
+    """
     picture = save_input(folder.faults, fault.stem, fault.input, input_format)
-    _write_story(folder.faults / f"{fault.stem}.json", {"file": picture.name, **fault.to_json(mutations)})
+    told: dict[str, Any] = {"file": picture.name, **fault.to_json(mutations)}
+    if isinstance(input_format, Tokens) and root is not None:
+        origin = input_format.text(root)
+        told |= {"origin": origin, "difference": difference(origin, input_format.text(fault.input), None)}
+    _write_story(folder.faults / f"{fault.stem}.json", told)
 
 
 def _write_story(story: Path, content: dict[str, Any]) -> None:

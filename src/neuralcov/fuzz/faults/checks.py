@@ -79,6 +79,7 @@ class FaultChecker:
         second_model: one that should agree.
         batch: the most inputs per run of the second model.
         limit: seconds per run of it.
+        wrong_seeds: whether mutants of inputs that were wrong before any mutation count as mispredicted.
     """
 
     def __init__(
@@ -92,11 +93,12 @@ class FaultChecker:
         second_model: SecondModel | None,
         batch: int,
         limit: float | None,
+        wrong_seeds: bool = False,
     ) -> None:
         self.fault_types = (*FAULT_TYPES, *checks)
         self._input_format, self._preprocess = input_format, preprocess
         self._labels = labels
-        self._right = (predictions >= 0) & (predictions == labels)
+        self._right = (predictions >= 0) & (wrong_seeds | (predictions == labels)) & (labels >= 0)
         self._predictions = predictions
         self._checks = dict(checks)
         self._second_model, self._batch, self._limit = second_model, batch, limit

@@ -99,13 +99,27 @@ def best_example(faults: Sequence[Fault]) -> Fault:
     return min(faults, key=lambda fault: (len(fault.steps), fault.number))
 
 
+def mutation_counts(lineages: Sequence[Sequence[AppliedMutation]], mutations: Sequence[Mutation]) -> dict[str, int]:
+    """Return how many lineages hold each mutation, the most frequent first."""
+    held = Counter(index for steps in lineages for index in sorted({step.mutation for step in steps}))
+    return {mutations[index].name: count for index, count in held.most_common()}
+
+
 def main_cause(faults: Sequence[Fault], mutations: Sequence[Mutation]) -> str | None:
     """Say which mutation most faults hold; ``None`` where there are no faults."""
-    if not faults:
+    return _cause([fault.steps for fault in faults], mutations, "hold")
+
+
+def needed_cause(lineages: Sequence[Sequence[AppliedMutation]], mutations: Sequence[Mutation]) -> str | None:
+    """Say which mutation most faults need, given what was left of their lineages when they were shrunk."""
+    return _cause(lineages, mutations, "need")
+
+
+def _cause(lineages: Sequence[Sequence[AppliedMutation]], mutations: Sequence[Mutation], verb: str) -> str | None:
+    if not lineages:
         return None
-    held = Counter(index for fault in faults for index in sorted({step.mutation for step in fault.steps}))
-    (index, count) = held.most_common(1)[0]
-    return f"{count:,} of {len(faults):,} faults hold a {mutations[index].name}"
+    name, count = next(iter(mutation_counts(lineages, mutations).items()))
+    return f"{count:,} of {len(lineages):,} faults {verb} a {name}"
 
 
 def group_words(group: tuple[str, ...], classes: Sequence[str] | None = None) -> str:

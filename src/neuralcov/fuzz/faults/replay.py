@@ -123,11 +123,15 @@ def _same_faults(
         return []
     roots = np.array([fault.root for fault in faults], dtype=np.int64)
     corpus = search.state.corpus
-    inputs, comparisons = follow(corpus.inputs(roots), lineages, search.mutations, search.input_format)
+    inputs, comparisons = follow(
+        corpus.inputs(roots), lineages, search.mutations, search.input_format, search.settings.compared
+    )
     bits, predictions = search.examine(inputs, roots)
     acceptable = np.ones(len(faults), dtype=bool)
     if search.settings.checks_validity:
         acceptable = search.validity(inputs, comparisons).cpu().numpy()
+        if search.settings.exempt_styles:
+            acceptable |= np.array([search.mutations[steps[-1].mutation].redraws for steps in lineages])
     host = inputs.cpu()
     return [
         host[row]

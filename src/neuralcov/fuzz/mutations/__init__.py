@@ -6,7 +6,6 @@ from neuralcov.fuzz.mutations.images import (
     Brightness,
     Contrast,
     Rotation,
-    image_mutations,
     kornia_mutation,
     scaling,
     shear,
@@ -25,6 +24,7 @@ from neuralcov.fuzz.mutations.text import (
     text_mutations,
     typo_table,
 )
+from neuralcov.fuzz.mutations.usual import image_mutations
 
 __all__ = [
     "Affine",

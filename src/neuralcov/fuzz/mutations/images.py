@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from neuralcov.core.arguments import require
 from neuralcov.core.errors import InputError
-from neuralcov.fuzz.mutations.mutation import FunctionMutation, ListedMutation, Mutation, MutationDraw
+from neuralcov.fuzz.mutations.mutation import FunctionMutation, ListedMutation, MutationDraw
 
 BlurKernel = tuple[str, int]
 
@@ -165,16 +165,26 @@ class Affine(ListedMutation):
     """Map pictures by an affine map about their centre.
 
     ``matrices[i]`` is the map of parameter i in pixels: where ``(2, 3) · (x, y, 1)`` of a point of the result lies
-    in the original, x to the right and y down from the centre.
+    in the original, x to the right and y down from the centre. ``border`` is what surrounds the original.
     """
 
-    def __init__(self, name: str, parameters: Sequence[Any], matrices: Sequence[Sequence[float]]) -> None:
+    def __init__(
+        self, name: str, parameters: Sequence[Any], matrices: Sequence[Sequence[float]], border: str = "black"
+    ) -> None:
         super().__init__(name, parameters, geometric=True)
+        if border not in ("black", "white"):
+            raise InputError(f"{name} with a border {border!r}: expected 'black' or 'white'")
         self.matrices = np.array(matrices, dtype=np.float32).reshape(-1, 2, 3)
+        self.border = border
 
     @override
     def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
-        return warp(batch, torch.from_numpy(self.matrices[draw.setting]).to(batch.device, non_blocking=True))
+        matrices = torch.from_numpy(self.matrices[draw.setting]).to(batch.device, non_blocking=True)
+        return warp(batch, matrices) if self.border == "black" else 1 - warp(1 - batch, matrices)
+
+    @override
+    def identity(self) -> dict[str, Any]:
+        return {**super().identity(), **({} if self.border == "black" else {"border": self.border})}
 
 
 def translation(shifts: Sequence[tuple[int, int]]) -> Affine:
@@ -182,12 +192,12 @@ def translation(shifts: Sequence[tuple[int, int]]) -> Affine:
     return Affine("translation", shifts, [(1, 0, -right, 0, 1, -down) for right, down in shifts])
 
 
-def scaling(factors: Sequence[float]) -> Affine:
-    """Enlarge by a factor, or make smaller by one below 1."""
+def scaling(factors: Sequence[float], border: str = "black") -> Affine:
+    """Enlarge by a factor, or make smaller by one below 1, within a black or white border."""
     for factor in factors:
         if factor <= 0:
             raise InputError(f"scaling by {factor}: expected factors above 0")
-    return Affine("scaling", factors, [(1 / factor, 0, 0, 0, 1 / factor, 0) for factor in factors])
+    return Affine("scaling", factors, [(1 / factor, 0, 0, 0, 1 / factor, 0) for factor in factors], border)
 
 
 class Rotation(Affine):
@@ -239,25 +249,3 @@ def kornia_mutation(augmentation: Any, *, geometric: bool | None = None, name: s
             return found
 
     return FunctionMutation(drawn, geometric=geometric, name=name or type(augmentation).__name__)
-
-
-def image_mutations(side: int = 32) -> list[Mutation]:
-    """Return contrast, brightness, translation, scaling, rotation and blur, for pictures of ``side`` pixels.
-
-    The lists are those of the NLC artefact, which go back to DeepTest and DeepXplore, without the entries that
-    change nothing; shifts of 5 pixels are meant for 32 and grow with the side.
-    """
-    shift = max(1, round(5 * side / 32))
-    return [
-        Contrast([0.8, 1.2, 1.4, 1.6, 1.8, 2.0]),
-        Brightness([10, 20, 30, 40, 50, 60, 70]),
-        translation([(-shift, -shift), (-shift, 0), (0, -shift), (shift, 0), (0, shift), (shift, shift)]),
-        scaling([0.8, 0.85, 0.9, 0.95]),
-        Rotation([degrees for degrees in range(-30, 31) if degrees]),
-        Blur(
-            [("box", size) for size in (3, 4, 5, 6)]
-            + [("gaussian", size) for size in (3, 5, 7)]
-            + [("median", size) for size in (3, 5)]
-            + [("bilateral", 9)]
-        ),
-    ]

@@ -52,6 +52,8 @@ class Mutation(ABC):
 
     name: str
     geometric: bool
+    # Whether it draws the whole picture anew, as stylising does.
+    redraws: bool = False
     # In how many listed forms it comes, its settings being 0 … forms − 1; 0 if settings are no list.
     forms: int = 0
 

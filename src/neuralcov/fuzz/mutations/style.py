@@ -45,6 +45,8 @@ class Stylise(ListedMutation):
         geometric: see above.
     """
 
+    redraws = True
+
     def __init__(
         self,
         encoder: Network,

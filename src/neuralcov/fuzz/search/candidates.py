@@ -9,7 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralcov.fuzz.campaign.log import APPLIED, CANDIDATE, AppliedMutation, applied_table
+from neuralcov.fuzz.campaign.log import (
+    APPLIED,
+    AppliedMutation,
+    any_stage,
+    applied_table,
+    no_candidates,
+    set_stage,
+    stages,
+)
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.formats import InputFormat
 from neuralcov.fuzz.mutations import Mutation, MutationDraw
@@ -53,22 +61,23 @@ def draw_wave(
     """
     numbers = wave_generator(settings.seed, state.counts.waves)
     table = _under_way(state, guide, numbers, limit)
-    chooser = _Chooser.learnt(state, mutations) if settings.mutation_choice == "bandit" else _Chooser(mutations)
+    chooser = _Chooser.of(state, mutations, settings)
     parents = table["parent"]
     acceptable = np.zeros(len(table), dtype=bool)
     mutants, comparisons = state.corpus.inputs(parents), state.corpus.comparisons(parents)
+    redraws = np.array([mutation.redraws for mutation in mutations])
     for _ in range(settings.rounds):
         rows = np.flatnonzero(~acceptable & (table["tries"] < settings.tries))
         if not len(rows):
             break
         table["tries"][rows] += 1
-        applied = _draw_mutations(mutations, state.corpus.entries["moved"][parents[rows]], numbers, chooser)
-        for name in APPLIED.names or ():
-            table[name][rows] = applied[name]
-        made, compared = _make(state, parents[rows], applied, mutations, input_format)
+        _draw_mutations(table, rows, state, numbers, chooser, settings)
+        made, compared = _make(state, table[rows], mutations, input_format, settings.compared)
         where = torch.from_numpy(rows).to(mutants.device, non_blocking=True)
         mutants[where], comparisons[where] = made, compared
         acceptable[rows] = True if validity is None else validity(made, compared).cpu().numpy()
+        if settings.exempt_styles:
+            acceptable[rows] |= any_stage(table[rows], redraws)
     return Candidates(table, acceptable, mutants, comparisons)
 
 
@@ -81,12 +90,10 @@ def _under_way(state: CampaignState, guide: Guide, numbers: np.random.Generator,
     if len(free):
         parents[free] = guide.parents(state, len(free), numbers)
     lanes = np.flatnonzero(parents >= 0)
-    table = np.zeros(len(lanes), CANDIDATE)
+    table = no_candidates(len(lanes))
     table["lane"], table["parent"] = lanes, parents[lanes]
     table["fresh"] = np.isin(lanes, free)
     table["tries"] = np.where(table["fresh"] != 0, 0, state.tried[lanes])
-    table["prediction"] = table["rival"] = -1
-    table["margin"] = np.nan
     return table
 
 
@@ -105,9 +112,13 @@ class _Chooser:
     forms: Sequence[np.ndarray | None] = ()
 
     @classmethod
-    def learnt(cls, state: CampaignState, mutations: Sequence[Mutation]) -> _Chooser:
-        """Return a chooser that prefers what brought faults."""
-        return cls(mutations, mutation_weights(state), [form_weights(state, row) for row in range(len(mutations))])
+    def of(cls, state: CampaignState, mutations: Sequence[Mutation], settings: FuzzSettings) -> _Chooser:
+        """Return a chooser as the settings say."""
+        if settings.chosen_by == "settings":
+            return cls(mutations, np.maximum(state.forms, 1).astype(np.float64))
+        if settings.chosen_by == "bandit":
+            return cls(mutations, mutation_weights(state), [form_weights(state, row) for row in range(len(mutations))])
+        return cls(mutations)
 
     def which(self, some: np.ndarray, chances: np.ndarray) -> np.ndarray:
         """Choose one of some mutations per chance."""
@@ -127,22 +138,50 @@ def _weighted(weights: np.ndarray, chances: np.ndarray) -> np.ndarray:
 
 
 def _draw_mutations(
-    mutations: Sequence[Mutation], moved: np.ndarray, numbers: np.random.Generator, chooser: _Chooser
-) -> np.ndarray:
-    """Draw a mutation for each input, and its setting; rows count the inputs of the same mutation.
+    table: np.ndarray,
+    rows: np.ndarray,
+    state: CampaignState,
+    numbers: np.random.Generator,
+    chooser: _Chooser,
+    settings: FuzzSettings,
+) -> None:
+    """Draw the mutations of some candidates, and their settings, and write them into the table.
 
-    None is geometric for a lineage that holds a geometric one already.
+    A lineage gets at most one geometric mutation where ``move_once`` says so. With ``stack`` above 1, each candidate
+    gets one to ``stack`` mutations; where all of them are geometric, a second one is not to be had.
     """
-    every = np.arange(len(mutations))
-    still = np.array([index for index, mutation in enumerate(mutations) if not mutation.geometric], dtype=np.int64)
+    moved = state.corpus.entries["moved"][table["parent"][rows]] & settings.move_once
+    applied = _draw_stage(chooser, moved, state.geometric, numbers)
+    set_stage(table, rows, 0, applied)
+    table["then_mutation"][rows] = -1
+    if settings.stack == 1:
+        return
+    counts = 1 + choices(numbers.random(len(rows)), settings.stack)
+    for stage in range(1, settings.stack):
+        moved = moved | (state.geometric[applied["mutation"]] & settings.move_once)
+        more = counts > stage
+        if state.geometric.all():
+            more &= ~moved
+        rows, moved, counts = rows[more], moved[more], counts[more]
+        applied = _draw_stage(chooser, moved, state.geometric, numbers)
+        set_stage(table, rows, stage, applied)
+
+
+def _draw_stage(
+    chooser: _Chooser, moved: np.ndarray, geometric: np.ndarray, numbers: np.random.Generator
+) -> np.ndarray:
+    """Draw a mutation for each input, none that is geometric for those that were moved, and its setting.
+
+    Rows count the inputs of the same mutation.
+    """
     chances = numbers.random(len(moved))
-    which = chooser.which(every, chances)
+    which = chooser.which(np.arange(len(geometric)), chances)
     if moved.any():
-        which[moved] = chooser.which(still, chances[moved])
+        which[moved] = chooser.which(np.flatnonzero(~geometric), chances[moved])
     chances = numbers.random(len(moved))
     applied = np.zeros(len(moved), APPLIED)
     applied["mutation"] = which
-    for index in range(len(mutations)):
+    for index in range(len(geometric)):
         rows = np.flatnonzero(which == index)
         applied["setting"][rows] = chooser.settings(index, chances[rows])
         applied["row"][rows], applied["batch_size"][rows] = np.arange(len(rows)), len(rows)
@@ -151,18 +190,28 @@ def _draw_mutations(
 
 def _make(
     state: CampaignState,
-    parents: np.ndarray,
-    applied: np.ndarray,
+    table: np.ndarray,
     mutations: Sequence[Mutation],
     input_format: InputFormat,
+    compared: str,
 ) -> tuple[Tensor, Tensor]:
-    """Return mutants, and what each is to be compared with: the root input, moved where its lineage has been."""
-    comparisons = state.corpus.comparisons(parents)
-    rows = np.flatnonzero(state.geometric[applied["mutation"]])
-    if len(rows):
-        where = torch.from_numpy(rows).to(comparisons.device, non_blocking=True)
-        comparisons[where] = mutated(comparisons[where], applied[rows], mutations, input_format)
-    return mutated(state.corpus.inputs(parents), applied, mutations, input_format), comparisons
+    """Return mutants, and what each is to be compared with.
+
+    That is the root input, moved where its lineage has been (``compared="moved"``) or as it is (``"root"``), or the
+    parent (``"parent"``).
+    """
+    inputs = state.corpus.inputs(table["parent"])
+    comparisons = inputs if compared == "parent" else state.corpus.comparisons(table["parent"])
+    for rows, applied in stages(table):
+        where = torch.from_numpy(rows).to(inputs.device, non_blocking=True)
+        inputs = inputs.index_copy(0, where, mutated(inputs[where], applied, mutations, input_format))
+        moving = np.flatnonzero(state.geometric[applied["mutation"]])
+        if compared == "moved" and len(moving):
+            where = torch.from_numpy(rows[moving]).to(inputs.device, non_blocking=True)
+            comparisons = comparisons.index_copy(
+                0, where, mutated(comparisons[where], applied[moving], mutations, input_format)
+            )
+    return inputs, comparisons
 
 
 def mutated(inputs: Tensor, applied: np.ndarray, mutations: Sequence[Mutation], input_format: InputFormat) -> Tensor:
@@ -183,16 +232,22 @@ def follow(
     lineages: Sequence[Sequence[AppliedMutation]],
     mutations: Sequence[Mutation],
     input_format: InputFormat,
+    compared: str = "moved",
 ) -> tuple[Tensor, Tensor]:
-    """Return root inputs after their lineages, and after the geometric mutations in them alone."""
+    """Return root inputs after their lineages, and what each is to be compared with, see ``_make``.
+
+    The parent is what the last mutation was applied to.
+    """
     inputs, comparisons = roots.clone(), roots.clone()
     for depth in range(max((len(steps) for steps in lineages), default=0)):
         rows = np.array([row for row, steps in enumerate(lineages) if len(steps) > depth])
         applied = applied_table(lineages[row][depth] for row in rows)
         where = torch.from_numpy(rows).to(roots.device)
+        if compared == "parent":
+            comparisons[where] = inputs[where]
         inputs[where] = mutated(inputs[where], applied, mutations, input_format)
         moving = np.array([mutations[index].geometric for index in applied["mutation"]])
-        if moving.any():
+        if compared == "moved" and moving.any():
             where = torch.from_numpy(rows[moving]).to(roots.device)
             comparisons[where] = mutated(comparisons[where], applied[moving], mutations, input_format)
     return inputs, comparisons

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from neuralcov.fuzz.campaign.state import REPEATS, CampaignState, nearness
-from neuralcov.fuzz.settings import FuzzSettings, Schedule
+from neuralcov.fuzz.campaign.state import REPEATS, CampaignState
+from neuralcov.fuzz.schedule import Schedule
+from neuralcov.fuzz.settings import FuzzSettings
 
 # How many runs the guess about a kind of parent, made before any was mutated, is worth.
 _GUESS = 4.0
@@ -72,7 +73,8 @@ class CoverageGuide(Guide):
 
     @override
     def parents(self, state: CampaignState, count: int, numbers: np.random.Generator) -> np.ndarray:
-        return self.schedule.sample(state.corpus.entries["picks"], state.can_be_seed, numbers.random(count))
+        picks = state.corpus.entries[self.schedule.counted]
+        return self.schedule.sample(picks, state.can_be_seed, numbers.random(count))
 
     @override
     def keep(self, state: CampaignState, judged: Judged) -> np.ndarray:
@@ -135,18 +137,41 @@ class ElitesGuide(Guide):
     @override
     def keep(self, state: CampaignState, judged: Judged) -> np.ndarray:
         entries = state.corpus.entries
-        best: dict[int, float] = {}
-        for pair, margin in zip(_pairs(state, np.arange(len(entries))), entries["margin"], strict=True):
-            best[int(pair)] = min(best.get(int(pair), np.inf), float(margin))
-        kept = judged.admitted & judged.finite & ~judged.faulty
-        labels = state.labels[entries["root"][judged.parents]]
-        for row in np.flatnonzero(judged.finite & ~judged.faulty & (judged.rival >= 0)):
-            pair = _pair(int(labels[row]), int(judged.rival[row]))
-            nearer = judged.margin[row] < entries["margin"][judged.parents[row]]
-            if judged.margin[row] < best.get(pair, np.inf) or nearer:
-                best[pair] = min(best.get(pair, np.inf), float(judged.margin[row]))
-                kept[row] = True
+        sound = judged.finite & ~judged.faulty
+        kept = judged.admitted & sound
+        rows = np.flatnonzero(sound & (judged.rival >= 0))
+        labels = state.labels[entries["root"][judged.parents[rows]]].astype(np.int64)
+        pairs = (labels + 1) * _CLASSES + judged.rival[rows] + 1
+        margins = judged.margin[rows]
+        nearest = below_best(_pairs(state, np.arange(len(entries))), entries["margin"], pairs, margins)
+        kept[rows] |= nearest | (margins < entries["margin"][judged.parents[rows]])
         return np.asarray(kept)
+
+
+def below_best(known: np.ndarray, values: np.ndarray, groups: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """Return which candidates are below all values of their group, and below all candidates of it before them.
+
+    Values are replaced by their ranks, of which those of group g are lowered by g times a number above all ranks: then
+    one running minimum over the candidates, ordered by group, begins anew with each group.
+
+    >>> below_best(np.array([7, 8]), np.array([0.5, 0.9]), np.array([7, 8, 7, 7]), np.array([0.4, 0.9, 0.45, 0.3]))
+    array([ True, False, False,  True])
+    """
+    if not len(candidates):
+        return np.zeros(0, dtype=bool)
+    _, group = np.unique(np.concatenate([known, groups]), return_inverse=True)
+    _, rank = np.unique(np.concatenate([np.nan_to_num(values, nan=np.inf), candidates]), return_inverse=True)
+    most = len(rank) + 1
+    best = np.full(int(group.max()) + 1, most - 1)
+    np.minimum.at(best, group[: len(known)], rank[: len(known)])
+    mine, ranks = group[len(known) :], rank[len(known) :]
+    order = np.argsort(mine, kind="stable")
+    lowered = ranks[order] - mine[order] * most
+    before = np.concatenate([[most], np.minimum.accumulate(lowered)[:-1]]) + mine[order] * most
+    found = np.zeros(len(candidates), dtype=bool)
+    # What runs over from the group before is above every rank of this one.
+    found[order] = ranks[order] < np.minimum(before, best[mine[order]])
+    return found
 
 
 def guide_of(settings: FuzzSettings) -> Guide:
@@ -188,10 +213,10 @@ def _chances(state: CampaignState, numbers: np.random.Generator) -> np.ndarray:
     runs, faults = state.parent_runs, state.parent_faults
     cells = np.arange(len(runs))
     # The guess falls evenly from 0.6 for those nearest, and halves with every fault the root has led to.
-    guess = 0.6 * (1 - cells / len(cells))[:, None] * 0.5 ** np.arange(REPEATS)
+    guess = (0.6 * (1 - cells / len(cells))[:, None] * 0.5 ** np.arange(REPEATS))[:, :, None]
     drawn = numbers.beta(faults + _GUESS * guess, np.maximum(runs - faults, 0) + _GUESS * (1 - guess))
     entries = state.corpus.entries
-    chances = drawn[nearness(entries["margin"]), np.minimum(state.found[entries["root"]], REPEATS - 1)]
+    chances = drawn[state.parent_cells(slice(None))]
     # Those already misread, such as seeds the model has wrong, cannot lead to a fault.
     chances = np.where(entries["margin"] < 0, 0.0, chances) * _TIRING ** entries["children"]
     # Ties, which are many, fall at random.
@@ -213,7 +238,3 @@ def _pairs(state: CampaignState, rows: np.ndarray) -> np.ndarray:
 
 # More classes than any model has.
 _CLASSES = 1 << 31
-
-
-def _pair(label: int, rival: int) -> int:
-    return (label + 1) * _CLASSES + rival + 1

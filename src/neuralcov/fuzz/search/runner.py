@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.errors import CampaignError, InputError, NeuralcovError
+from neuralcov.core.errors import CampaignError, CoverageWarning, InputError, NeuralcovError
+from neuralcov.core.memory import out_of_memory
 from neuralcov.core.trees import cat_rows, finite_rows, plain_output, take_rows
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.formats import InputFormat
@@ -78,6 +80,7 @@ class ModelRunner:
         limit: seconds per run.
         classes: whether to read off predicted classes.
         keep_outputs: whether somebody wants the outputs themselves.
+        needs_margins: whether an output without a score per class is an error; else its margins are unknown.
     """
 
     coverage: Coverage
@@ -87,6 +90,7 @@ class ModelRunner:
     limit: float | None = None
     classes: bool = True
     keep_outputs: bool = False
+    needs_margins: bool = True
 
     def run(self, inputs: Tensor, labels: Tensor | None, targets: Tensor | None = None) -> RunResult:
         """Run the model on stored inputs.
@@ -101,7 +105,8 @@ class ModelRunner:
             ready = self.preprocess(self.input_format.decode(inputs[rows]))
             part = None if labels is None else labels[rows]
             activations, output = self.coverage.run(ready, part, predictions=self.classes)
-            return activations, plain_output(output), None if targets is None else _margins(output, targets[rows])
+            read = None if targets is None else self._margins(output, targets[rows])
+            return activations, plain_output(output), read
 
         parts, failures = in_halves(once, len(inputs), self.batch, self.limit, inputs.device)
         rows = np.concatenate([np.arange(part.start, part.stop) for part, _ in parts] or [np.arange(0)])
@@ -116,15 +121,16 @@ class ModelRunner:
         read = (torch.cat([pair[0] for pair in found]), torch.cat([pair[1] for pair in found])) if found else None
         return RunResult(rows, activations, activations.finite, outputs, failures, read)
 
-
-def _margins(output: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
-    found = margins(output, targets)
-    if found is None:
-        raise InputError(
-            "the guide reads how sure the model is, and its output has no score per class: expected (batch, classes); "
-            "choose guide='coverage' with mutation_choice='uniform', or give a model that returns scores"
-        )
-    return found
+    def _margins(self, output: Any, targets: Tensor) -> tuple[Tensor, Tensor]:
+        found = margins(output, targets)
+        if found is None and self.needs_margins:
+            raise InputError(
+                "the guide reads how sure the model is, and its output has no score per class: expected (batch, "
+                "classes); choose guide='coverage', or give a model that returns scores"
+            )
+        if found is None:
+            return targets.new_full(targets.shape, torch.nan, dtype=torch.float64), torch.full_like(targets, -1)
+        return found
 
 
 def in_halves(
@@ -133,11 +139,13 @@ def in_halves(
     """Call a function on rows 0 … count − 1 in batches; return its results in order, and failures by row.
 
     A batch in which the function throws or takes too long is halved until single rows are left, which are the
-    failures: one bad row in a batch of b costs about 2 log₂ b calls more, and no other row is lost.
+    failures: one bad row in a batch of b costs about 2 log₂ b calls more, and no other row is lost. A batch for which
+    memory does not suffice is halved too, with a warning; a single row for which it does not is no failure of the
+    model, and ends the campaign.
     """
     done: list[tuple[slice, T]] = []
     failures: dict[int, Failure] = {}
-    waiting = [slice(start, min(start + batch, count)) for start in range(0, count, batch)][::-1]
+    waiting = _cut(slice(0, count), batch)[::-1]
     while waiting:
         rows = waiting.pop()
         try:
@@ -145,18 +153,31 @@ def in_halves(
                 done.append((rows, function(rows)))
         except NeuralcovError:
             raise
-        except torch.OutOfMemoryError as error:
-            raise CampaignError(
-                f"out of memory with {rows.stop - rows.start} inputs at once: set batch= (or --batch) lower, and wave= "
-                "too if that does not help"
-            ) from error
         except Exception as error:
+            short = out_of_memory(error)
+            if short and rows.stop - rows.start == 1:
+                raise CampaignError(
+                    "out of memory with a single input: free some, use another device, or set wave= lower"
+                ) from error
+            if short:
+                warnings.warn(
+                    f"out of memory with {rows.stop - rows.start} inputs at once: went on with half of them; a lower "
+                    "batch= (or --batch) saves the attempts",
+                    CoverageWarning,
+                    stacklevel=2,
+                )
+                batch = (rows.stop - rows.start + 1) // 2
+                waiting = [part for other in waiting for part in _cut(other, batch)[::-1]]
             if rows.stop - rows.start == 1:
                 failures[rows.start] = Failure(isinstance(error, TimeUp), f"{type(error).__name__}: {error}"[:500])
                 continue
             middle = (rows.start + rows.stop) // 2
             waiting += [slice(middle, rows.stop), slice(rows.start, middle)]
     return done, failures
+
+
+def _cut(rows: slice, most: int) -> list[slice]:
+    return [slice(start, min(start + most, rows.stop)) for start in range(rows.start, rows.stop, most)]
 
 
 class TimeUp(Exception):

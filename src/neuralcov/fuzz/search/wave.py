@@ -153,7 +153,7 @@ class Search:
         table["verdict"][rows] = np.where(self.guide.keep(self.state, judged), KEPT, NO_GAIN)
         kept = np.flatnonzero(table["verdict"] == KEPT)
         table["saved"] = self.state.worth_saving(table, messages)
-        moved = _rows(wave.comparisons, kept[self.state.geometric[table["mutation"][kept]]])
+        moved = _rows(wave.comparisons, kept[self.state.taken_along(table[kept])])
         inputs = _rows(mutants, np.flatnonzero(table["saved"]))
         record = WaveRecord(self.state.counts.waves, table, inputs.cpu().numpy(), moved.cpu().numpy(), messages)
         return record, inputs, moved

@@ -1,0 +1,177 @@
+"""The pages of ``fuzz-guides``, ``fuzz-rules`` and ``fuzz-retraining``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean, stdev
+from typing import Any
+
+from neuralcov_lab.experiments.jobs import JobResult
+from neuralcov_lab.experiments.searching.guides import DEFAULT, RANDOM, WAYS
+from neuralcov_lab.experiments.searching.rules import RANDOM as BASELINE
+from neuralcov_lab.experiments.searching.rules import SETS, SWITCHED
+from neuralcov_lab.experiments.tables import markdown
+
+_GUIDES = (
+    "What each way of searching finds at an equal number of calls of the model. Validity is checked for every mutant, "
+    "random ones too. Figures are per 1,000 calls, but for pairs and clusters, which are counts; means over runs from "
+    "other seeds, ± standard deviation. A distinct fault is another seed or another wrong class; a natural one is read "
+    "rightly by the other networks; clusters are those of 100 cells of another network's features of test inputs that "
+    "hold a fault; change is the mean absolute change of the distinct faults' pixels, 1 being the whole range; FID is "
+    "to the seeds, where `neuralcov data get inception` was there."
+)
+_RULES = (
+    "Outputs are the mutants that were kept. Faults among them are counted in three ways: the class is not the label; "
+    "the same where the seed was read rightly; the class is not that of the mutant's parent. `published` are the rules "
+    "of the NLC paper's public artefact, `paper` those of its text, `ours` our own, all under Algorithm 1."
+)
+_RETRAINING = (
+    "Accuracy of a network before and after further training on its training data, with and without faults that were "
+    "found from training inputs; means over runs, in per cent. The last row are faults found from test inputs in the "
+    "network as it was."
+)
+_THREE = ("against the label", "of seeds that were right", "against the parent")
+
+
+def guides_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
+    """Return the page of guides: a verdict and a table for each network."""
+    parts = ["# fuzz-guides", *notes, _GUIDES]
+    for network in dict.fromkeys(job.parameters["network"] for job in jobs):
+        runs = _by(jobs, lambda job: job.parameters["way"], network)
+        parts += [f"## {network}", _verdict(runs), _sizes(runs), _guides_table(runs), _curves(runs)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+Runs = dict[str, list[dict[str, Any]]]
+
+
+def _by(jobs: Sequence[JobResult], key: Callable[[JobResult], str], network: str) -> Runs:
+    found: Runs = {}
+    for job in jobs:
+        if job.parameters["network"] == network:
+            found.setdefault(key(job), []).append(job.result)
+    return found
+
+
+def _verdict(runs: Runs) -> str:
+    """Say how the default compares with random, as ratios of means."""
+    if RANDOM not in runs or DEFAULT not in runs:
+        return ""
+    said = []
+    for name in ("distinct", "roots", "natural"):
+        ours, theirs = ([_rate(run, name) for run in runs[way]] for way in (DEFAULT, RANDOM))
+        unknown = any(number is None for number in (*ours, *theirs))
+        if not unknown and fmean(number or 0 for number in theirs):
+            said.append(f"{name} {fmean(n or 0 for n in ours) / fmean(n or 0 for n in theirs):.2f}")
+    return f"The default, {DEFAULT}, over random with validity: {', '.join(said)}."
+
+
+def _sizes(runs: Runs) -> str:
+    found = [run for some in runs.values() for run in some]
+    low, high = min(run["calls"] for run in found), max(run["calls"] for run in found)
+    return f"{found[0]['seeds']:,} seeds, {low:,} to {high:,} calls of the model in each campaign."
+
+
+def _rate(run: dict[str, Any], name: str) -> float | None:
+    return None if run.get(name) is None else 1000 * float(run[name]) / run["calls"]
+
+
+def _guides_table(runs: Runs) -> str:
+    rates = ("distinct", "roots", "natural")
+    header = ["searched by", "runs", *rates, "pairs", "clusters", "change", "FID", "mutants made per call"]
+    rows = []
+    for way in WAYS:
+        if way not in runs:
+            continue
+        some = runs[way]
+        row = [way, str(len(some)), *(_over([_rate(run, name) for run in some], ".0f") for name in rates)]
+        row += [_over([run[name] for run in some], ".0f") for name in ("pairs", "clusters")]
+        row += [_over([run["change"] for run in some], ".3f"), _over([run.get("frechet") for run in some], ".1f")]
+        row += [_over([run["mutants made"] / run["calls"] for run in some], ".1f")]
+        rows.append(row)
+    return markdown(header, rows)
+
+
+def _curves(runs: Runs) -> str:
+    """Return distinct faults as calls go on, for random and the default."""
+    shown = [way for way in (RANDOM, "margin, bandit", DEFAULT) if way in runs]
+    count = min((len(run["readings"]) for way in shown for run in runs[way]), default=0)
+    if not shown or not count:
+        return ""
+    rows = []
+    for place in range(count):
+        calls = fmean(run["readings"][place][0] for run in runs[shown[0]])
+        cells = [_over([run["readings"][place][1] for run in runs[way]], ".0f") for way in shown]
+        rows.append([f"{calls:,.0f}", *cells])
+    return "Distinct faults so far:\n\n" + markdown(["calls, about", *shown], rows)
+
+
+def rules_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
+    """Return the page of rules: every set under every criterion, then one rule switched at a time."""
+    parts = ["# fuzz-rules", *notes, _RULES]
+    if not all(job.result["stylised"] for job in jobs):
+        parts.append(
+            "Stylising took no part in some campaigns: its weights (`neuralcov data get adain`) were not there, or "
+            "pictures are of 8×8 pixels."
+        )
+    for network in dict.fromkeys(job.parameters["network"] for job in jobs):
+        here = [job for job in jobs if job.parameters["network"] == network]
+        sizes = here[0].result
+        parts.append(f"## {network}")
+        parts.append(
+            f"{sizes['seeds']:,} seeds, {sizes['wanted']:,} iterations, or {10 * sizes['wanted']:,} calls of the model "
+            "if these come first."
+        )
+        for rules in SETS:
+            plain = [job for job in here if job.parameters["rules"] == rules and not job.parameters["switched"]]
+            runs = _by(plain, lambda job: job.parameters["criterion"], network)
+            if runs:
+                parts += [f"### {rules}", _rules_table("guided by", runs)]
+        switched = [job for job in here if job.parameters["rules"] == "published"]
+        for guide in (BASELINE, "NLC"):
+            mine = [job for job in switched if job.parameters["criterion"] == guide]
+            runs = _by(mine, lambda job: job.parameters["switched"] or "none", network)
+            ordered = {name: runs[name] for name in ("none", *SWITCHED) if name in runs}
+            if len(ordered) > 1:
+                parts += [f"### published, one rule switched to ours, under {guide}", _rules_table("rule", ordered)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _rules_table(first: str, runs: Runs) -> str:
+    rows = []
+    for name, some in runs.items():
+        shares = [
+            _over([100 * run["faults"][way] / run["outputs"] if run["outputs"] else None for run in some], ".1f", " %")
+            for way in _THREE
+        ]
+        sums = [_over([run[what] for run in some], ",.0f") for what in ("outputs", "distinct", "calls")]
+        rows.append([name, str(len(some)), sums[0], *shares, *sums[1:]])
+    return markdown([first, "runs", "outputs", *_THREE, "distinct faults", "calls"], rows)
+
+
+def retraining_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
+    """Return the page of retraining."""
+    parts = ["# fuzz-retraining", *notes, _RETRAINING]
+    for network in dict.fromkeys(job.parameters["network"] for job in jobs):
+        some = [job.result for job in jobs if job.parameters["network"] == network]
+        first = some[0]
+        parts.append(
+            f"## {network}\n\n{first['faults']:,} faults among {first['trained on']:,} training inputs, "
+            f"{first['passes']} {'pass' if first['passes'] == 1 else 'passes'} over them; {len(some)} "
+            f"{'run' if len(some) == 1 else 'runs'}."
+        )
+        header = ["test set", *first["accuracy"]]
+        rows = [
+            [name, *(_over([100 * run["accuracy"][step][name] for run in some], ".2f") for step in first["accuracy"])]
+            for name in next(iter(first["accuracy"].values()))
+        ]
+        parts.append(markdown(header, rows))
+    return "\n\n".join(parts) + "\n"
+
+
+def _over(values: Sequence[float | None], form: str, unit: str = "") -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    spread = f" ± {stdev(known):{form}}" if len(known) > 1 else ""
+    return f"{fmean(known):{form}}{spread}{unit}"

@@ -1,0 +1,145 @@
+"""Experiments on rules, guides and retraining: their counts against plain ones, and their pages."""
+
+import numpy as np
+import pytest
+import torch
+
+import neuralcov as nc
+from neuralcov import demo
+from neuralcov_lab.experiments import ExperimentContext, JobFolder, run_jobs
+from neuralcov_lab.experiments.report import write_report
+from neuralcov_lab.experiments.scales import FULL, SMOKE
+from neuralcov_lab.experiments.searching import guides, retraining, rules
+from neuralcov_lab.experiments.searching.measures import (
+    FaultJudge,
+    distinct_faults,
+    k_means,
+    nearest,
+    outputs_in_three_ways,
+)
+from neuralcov_lab.experiments.searching.subjects import features, predicted, search_subject
+
+
+@pytest.fixture(scope="module")
+def context():
+    return ExperimentContext(SMOKE.smaller(2))
+
+
+@pytest.fixture(scope="module")
+def subject(context):
+    return search_subject(context, "digits")
+
+
+@pytest.fixture(scope="module")
+def campaign(subject):
+    seeds = subject.test.take(slice(0, 60))
+    labels = seeds.labels.clone()
+    labels[:6] = (labels[:6] + 1) % 10  # wrong before any mutation
+    fuzzer = nc.Fuzzer(
+        nc.Coverage(subject.model, [nc.NC(0.75)]), seeds.inputs, labels, levels=16, guide="random", wave=20
+    )
+    return fuzzer.run(iterations=200), seeds, labels
+
+
+def test_three_ways_of_counting(campaign, subject):
+    done, seeds, labels = campaign
+    with torch.no_grad():
+        seen = subject.model(seeds.inputs / 16).argmax(1)
+        after = subject.model(done.inputs / 16).argmax(1)
+    entries = done.state.corpus.entries
+    kept = entries[60:]
+    roots = kept["root"].astype(int)
+    everything = torch.cat([seen, after])
+    wrong = after != labels[roots]
+    assert outputs_in_three_ways(done) == {
+        "against the label": int(wrong.sum()),
+        "of seeds that were right": int((wrong & (seen == labels)[roots]).sum()),
+        "against the parent": int((after != everything[kept["parent"].astype(int)]).sum()),
+    }
+    counted = outputs_in_three_ways(done)
+    assert counted["against the label"] > counted["of seeds that were right"] > 10
+    assert counted["of seeds that were right"] == done.stats.faulty_kept
+
+
+def test_faults_are_judged_by_the_other_networks(campaign, subject):
+    done, seeds, _ = campaign
+    faults = distinct_faults(done)
+    assert len({(fault.root, fault.after) for fault in faults}) == len(faults) == done.stats.distinct
+    judge = FaultJudge.of(subject)
+    told = judge.figures(faults, seeds.inputs, 16)
+    mutants = torch.stack([fault.input for fault in faults]).float()
+    labels = torch.tensor([fault.label for fault in faults])
+    right = torch.ones(len(faults), dtype=torch.bool)
+    with torch.no_grad():
+        for other in subject.others.values():
+            right &= other(mutants / 16).argmax(1) == labels
+    assert told["natural"] == int(right.sum())
+    assert 0 < told["natural"] < len(faults)
+    assert told["pairs"] == len({(fault.label, fault.after) for fault in faults})
+    apart = [np.abs(fault.input.numpy() / 16 - seeds.inputs[fault.root].numpy() / 16).mean() for fault in faults]
+    assert told["change"] == pytest.approx(np.mean(apart), rel=1e-5)
+    assert 1 < told["clusters"] <= len(faults)
+    assert judge.figures([], seeds.inputs, 16)["natural"] == 0
+
+
+def test_cells_are_those_of_k_means():
+    points = torch.cat([torch.randn(40, 3, generator=torch.Generator().manual_seed(n)) + 8 * n for n in range(3)])
+    centres = k_means(points, 3)
+    cells = nearest(points, centres)
+    for cell in range(3):
+        assert torch.allclose(points[cells == cell].double().mean(0), centres[cell], atol=1e-6)
+    brute = [min(range(3), key=lambda c, x=x: float((x.double() - centres[c]).square().sum())) for x in points]
+    assert cells.tolist() == brute
+
+
+def test_features_are_what_the_last_layer_is_given(subject):
+    some = subject.test.inputs[:7]
+    model = demo.train_digits(2, 5)
+    found = features(model, subject, some)
+    last = [module for module in model.modules() if isinstance(module, torch.nn.Linear)][-1]
+    with torch.no_grad():
+        assert torch.equal(last(found).argmax(1), model(some / 16).argmax(1))
+        assert torch.equal(predicted(model, subject, some), model(some / 16).argmax(1))
+
+
+def test_a_switch_turns_one_rule_and_nothing_else():
+    for name, fields in rules.SWITCHED.items():
+        before, after = (
+            settings.to_json() for settings in (rules.SETS["published"], rules.rules_of("published", name))
+        )
+        assert {field for field in before if before[field] != after[field]} == set(fields)
+
+
+def test_jobs_give_pages(tmp_path, context):
+    scale = context.scale
+    wanted = [
+        job
+        for job in (*guides.plan(scale), *rules.plan(scale), *retraining.plan(scale))
+        if job.parameters["run"] == 0
+        and job.parameters.get("way", guides.RANDOM) in (guides.RANDOM, guides.DEFAULT)
+        and job.parameters.get("criterion", "NLC") == "NLC"
+        and job.parameters.get("switched") in (None, "compared")
+    ]
+    folder = JobFolder(tmp_path)
+    outcome = run_jobs(wanted, folder, context)
+    assert not outcome.failed
+    write_report(folder)
+    pages = {name: (tmp_path / f"fuzz-{name}.md").read_text() for name in ("guides", "rules", "retraining")}
+    assert "over random with validity: distinct " in pages["guides"]
+    assert "| published" not in pages["rules"]
+    assert "### published, one rule switched to ours, under NLC" in pages["rules"]
+    assert "| clean |" in pages["retraining"]
+    done = {result.name: result.result for result in folder.results()}
+    found = done["fuzz-guides.digits.random"]
+    assert found["calls"] >= found["wanted"] == 5 * found["seeds"]
+    assert found["readings"][-1][1] == found["distinct"]
+    accuracy = done["fuzz-retraining.digits"]["accuracy"]
+    assert accuracy["before"]["faults from test inputs"] == 0
+    assert accuracy["with faults"]["faults from test inputs"] > accuracy["without faults"]["faults from test inputs"]
+
+
+def test_the_full_scale_has_three_image_networks_and_the_lstm():
+    networks = {job.parameters["network"] for job in guides.plan(FULL)}
+    assert networks == {"resnet50", "vgg16_bn", "mobilenet_v2", "lstm"}
+    assert {job.parameters["run"] for job in guides.plan(FULL)} == set(range(5))
+    assert {job.parameters["rules"] for job in rules.plan(FULL)} == {"published", "paper", "ours"}

@@ -1,0 +1,56 @@
+"""One coverage from many state files, in the memory of two of them."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterable
+
+from neuralcov.core.errors import MismatchError, SameInputsError, StateFileError
+from neuralcov.core.files import name_of
+from neuralcov.coverage.coverage import Coverage
+
+
+def combine(
+    paths: Iterable[str | os.PathLike[str]], *, overlap: str = "refuse", skipped: Callable[[str], None]
+) -> Coverage:
+    """Merge state files in the order given; skip one whose runs are all there already.
+
+    Files are read one after another, and large states are merged into the first's memory, a layer at a time.
+
+    Args:
+        paths: the files, of the same model, criteria and calibration.
+        overlap: as for :meth:`Coverage.merge`.
+        skipped: told of every file that was skipped, with its name and why.
+    """
+    total: Coverage | None = None
+    for path in paths:
+        part = Coverage.load(path)
+        if total is None:
+            total = part
+            total.own_states()
+            continue
+        try:
+            total.merge(part, overlap=overlap)
+        except MismatchError as error:
+            if not isinstance(error, SameInputsError) or not total.has_runs_of(part):
+                raise type(error)(f"{name_of(path)}: {error}") from error
+            skipped(f"{name_of(path)}: skipped, all of its {part.inputs} inputs are there already")
+        # Before the next one is read.
+        del part
+    assert total is not None, "there is at least one file"
+    return total
+
+
+def expanded(patterns: Iterable[str]) -> list[str]:
+    """Return the files that names and patterns stand for, those of a pattern in the order of their names."""
+    found: list[str] = []
+    for pattern in patterns:
+        if os.path.exists(pattern) or not glob.has_magic(pattern) or "://" in pattern:
+            found.append(pattern)
+            continue
+        matching = sorted(glob.glob(pattern, recursive=True))
+        if not matching:
+            raise StateFileError(f"{pattern}: no file fits this pattern")
+        found += matching
+    return found

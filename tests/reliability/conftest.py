@@ -1,0 +1,3 @@
+from tests.cli.conftest import run
+
+__all__ = ["run"]
