@@ -122,8 +122,9 @@ class _Collector:
         sure = confidence(run.output, batch.size)
         if self.scorers is None:
             self.scorers = self.choose(batch, run.output).teach(self.coverage, batch, run.output)
-        # Of all of them the last digits matter less than the weights, and memory more.
-        kinds = dict.fromkeys(self.scores, "f4" if settings.every_score else "f8")
+        # What ranks without labels keeps its last digits; of all others memory matters more.
+        exact = () if settings.every_score else self.scores if USUAL[0] not in self.scores else USUAL
+        kinds = {name: "f8" if name in exact else "f4" for name in self.scores}
         kinds |= {} if batch.predictions is None else {"first": "i4"}
         kinds |= {} if sure is None else {"second": "i4"}
         kinds |= {"kinds": "i8"} if settings.kinds else {}

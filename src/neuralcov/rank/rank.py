@@ -24,7 +24,7 @@ from neuralcov.rank.collecting import SMALLEST_FIRST, USUAL, Gathered, Settings,
 from neuralcov.rank.learning import Labels, Logistic, fit_logistic, read_labels
 from neuralcov.rank.queue import Queue
 from neuralcov.rank.reasons import Reasons
-from neuralcov.rank.scorers import MOST_TRACES
+from neuralcov.rank.scorers import MOST_TRACES, score_name
 from neuralcov.rank.scores import average_ranks
 from neuralcov.tap.inputs import Lengths
 
@@ -214,5 +214,5 @@ def _exclusion_notes(found: Gathered) -> list[str]:
     for name in found.scores:
         missing = int((np.isnan(found.columns[name]) & ~broken).sum())
         if missing:
-            notes.append(f"{missing} inputs have no {name.upper()} and take its mean rank")
+            notes.append(f"{missing} inputs have no {score_name(name)} and take its mean rank")
     return notes

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from neuralcov.rank.collecting import SMALLEST_FIRST, USUAL, Gathered
-from neuralcov.rank.scorers import RARITY, TRUST
+from neuralcov.rank.scorers import RARITY, TRUST, score_name
 
 # Of all inputs, those that a score is strong for, and those that it is fairly strong for.
 _STRONG, _FAIR = 0.1, 1 / 3
@@ -60,7 +60,7 @@ class Reasons:
         if "margin" in columns and np.isneginf(columns["margin"][position]):
             return "its output is NaN or infinite"
         parts = [part for name in self.scores if (part := self._part(name, float(columns[name][position]), position))]
-        missing = [name if name == TRUST else name.upper() for name in self.scores if np.isnan(columns[name][position])]
+        missing = [score_name(name) for name in self.scores if np.isnan(columns[name][position])]
         if missing:
             parts.append(f"no {' or '.join(missing)} to be had, so taken as average")
         if not parts:

@@ -172,6 +172,15 @@ class ScorerPlan:
         return self.layer
 
 
+def score_name(name: str) -> str:
+    """Return what people call a score: criteria by their names.
+
+    >>> score_name("dsc"), score_name("trust")
+    ('DSC', 'trust')
+    """
+    return name.upper() if name in SURPRISES else name
+
+
 def teach_by(
     coverage: Coverage,
     training: Iterable[Any],

@@ -23,7 +23,9 @@ from neuralcov.statistics.traces import TraceStore, trace_of
 
 NEIGHBOURS = 5
 # Cosines of a block of inputs with all training inputs, at most.
-_AT_ONCE = 1 << 25
+_AT_ONCE = 1 << 24
+# Cosines are rounded to so much, far above what float64 loses: equal inputs get equal scores in any batch.
+_STEP = 2.0**-40
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +50,7 @@ class ClassNeighbours:
         known = traces.predictions if traces.labels is None else traces.labels
         assert known is not None
         order = known.argsort(stable=True)
-        classes, counts = known[order].unique_consecutive(return_counts=True)
+        classes, counts = torch.unique_consecutive(known[order], return_counts=True)
         # Gathering wants numbers that rise.
         rows = traces.rows(torch.arange(len(traces)))
         (layer,) = traces.names
@@ -67,16 +69,16 @@ class ClassNeighbours:
         size = max(1, _AT_ONCE // max(1, len(self.directions)))
         parts = [
             self._trust(_directions(part), decided)
-            for part, decided in zip(rows.split(size), own.split(size), strict=True)
+            for part, decided in zip(torch.split(rows, size), torch.split(own, size), strict=True)
         ]
         return torch.cat(parts) if parts else rows.new_empty(0, dtype=torch.float64)
 
     def _trust(self, directions: Tensor, decided: Tensor) -> Tensor:
-        cosines = directions @ self.directions.T
+        cosines = (directions @ self.directions.T).div_(_STEP).round_().mul_(_STEP)
         distances = torch.stack(
             [
-                (2 - 2 * part.topk(min(NEIGHBOURS, part.shape[1]), dim=1).values.double()).clamp(min=0).sqrt().mean(1)
-                for part in cosines.split(self.counts, dim=1)
+                (2 - 2 * part.topk(min(NEIGHBOURS, part.shape[1]), dim=1).values).clamp(min=0).sqrt().mean(1)
+                for part in torch.split(cosines, list(self.counts), dim=1)
             ],
             dim=1,
         )
@@ -90,6 +92,7 @@ class ClassNeighbours:
 
 
 def _directions(rows: Tensor) -> Tensor:
-    """Return rows divided by their lengths, in float32; a row of zeros stays one."""
-    lengths = torch.linalg.vector_norm(rows, dim=1, keepdim=True, dtype=torch.float64)
-    return (rows / lengths.clamp(min=torch.finfo(torch.float64).tiny)).float()
+    """Return rows divided by their lengths, in float64; a row of zeros stays one."""
+    exact = rows.double()
+    lengths: Tensor = torch.linalg.vector_norm(exact, dim=1, keepdim=True)
+    return exact / lengths.clamp(min=torch.finfo(torch.float64).tiny)
