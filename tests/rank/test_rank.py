@@ -21,36 +21,38 @@ def hidden(network, inputs):
     return network[:3](inputs).detach().numpy()
 
 
-def surprise(network, training, inputs):
-    """Return DSC's surprise on the last layer before the output, by its definition."""
-    theirs, ours = hidden(network, training), hidden(network, inputs)
-    varied = theirs.var(0) >= 1e-5
-    theirs, ours = theirs[:, varied], ours[:, varied]
-    there, here = network(training).argmax(1).numpy(), network(inputs).argmax(1).numpy()
-    found = np.full(len(ours), np.nan)
-    for row, (point, label) in enumerate(zip(ours, here, strict=True)):
-        own, others = theirs[there == label], theirs[there != label]
-        if len(own) and len(others):
-            distances = np.linalg.norm(own - point, axis=1)
-            nearest = own[distances.argmin()]
-            between = np.linalg.norm(others - nearest, axis=1).min()
-            if between > 0 or distances.min() == 0:
-                found[row] = distances.min() / between if between > 0 else 0.0
-    return found
-
-
 def margin(network, inputs):
     ordered = np.sort(special.softmax(network(inputs).detach().numpy(), axis=1), axis=1)
     return ordered[:, -1] - ordered[:, -2]
 
 
-def by_definition(network, training, inputs):
+def trust(network, training, inputs, labels=None):
+    """Return the distance to the nearest other class over that to the predicted one, by its definition."""
+    theirs, ours = hidden(network, training), hidden(network, inputs)
+    there, here = network(training).argmax(1).numpy(), network(inputs).argmax(1).numpy()
+    there = there if labels is None else labels
+    found = np.full(len(ours), np.nan)
+    for row, (point, decided) in enumerate(zip(ours, here, strict=True)):
+        far = {}
+        for label in np.unique(there):
+            cosines = [
+                point @ other / np.linalg.norm(point) / np.linalg.norm(other) for other in theirs[there == label]
+            ]
+            far[label] = np.sqrt(np.clip(2 - 2 * np.sort(cosines)[::-1][:5], 0, None)).mean()
+        others = [distance for label, distance in far.items() if label != decided]
+        if decided in far and others:
+            found[row] = min(others) / far[decided]
+    return found
+
+
+def by_definition(network, training, inputs, labels=None):
     """Return the order of the sums of ranks, and the sums."""
-    far = surprise(network, training, inputs)
-    known = ~np.isnan(far)
-    ranks = np.full(len(far), (known.sum() + 1) / 2)
-    ranks[known] = stats.rankdata(-far[known])
-    total = stats.rankdata(margin(network, inputs)) + ranks
+    nearer = trust(network, training, inputs, labels).round(9)
+    known = ~np.isnan(nearer)
+    ranks = np.full(len(nearer), (known.sum() + 1) / 2)
+    ranks[known] = stats.rankdata(nearer[known])
+    chances = special.softmax(network(inputs).detach().numpy(), axis=1)
+    total = stats.rankdata(((chances**2).sum(1) - 1).round(12)) + ranks
     return sorted(range(len(inputs)), key=lambda row: (total[row], row)), total
 
 
@@ -118,9 +120,16 @@ def test_an_input_that_has_no_surprise_takes_the_mean_rank(network, inputs):
     missing = int((classes[120:] == rare).sum())
     assert missing > 0
     assert queue.positions == by_definition(network, training, inputs[120:])[0]
-    assert f"{missing} inputs have no DSC and take its mean rank" in queue.notes
+    assert f"{missing} inputs have no trust and take its mean rank" in queue.notes
     said = next(row.why for row in queue if classes[120 + row.id] == rare)
-    assert "no DSC to be had, so taken as average" in said
+    assert "no trust to be had, so taken as average" in said
+
+
+def test_training_labels_draw_the_borders(network, inputs):
+    labels = (network(inputs[:120]).argmax(1) + (torch.arange(120) % 7 == 0)) % 4
+    queue = nc.rank(nc.Coverage(network, [nc.NC()]), [inputs[120:]], training=[(inputs[:120], labels)])
+    assert queue.positions == by_definition(network, inputs[:120], inputs[120:], labels.numpy())[0]
+    assert queue.positions != by_definition(network, inputs[:120], inputs[120:])[0]
 
 
 def test_inputs_whose_output_is_not_a_number_stand_first(inputs, taught):
@@ -134,11 +143,11 @@ def test_inputs_whose_output_is_not_a_number_stand_first(inputs, taught):
 def test_reasons_name_what_is_odd(network, inputs, taught):
     names = ["ant", "bee", "cat", "dog"]
     queue = nc.rank(taught, [inputs[120:]], classes=names)
-    far, near = surprise(network, inputs[:120], inputs[120:]), margin(network, inputs[120:])
+    close, near = trust(network, inputs[:120], inputs[120:]), margin(network, inputs[120:])
     ordered = network(inputs[120:]).sort(dim=1, descending=True, stable=True).indices
     for row in queue:
-        assert ("far from its class's training data" in row.why and "rather far" not in row.why) == (
-            far[row.id] >= np.sort(far)[-8]
+        assert ("close to training data of other classes" in row.why and "rather close" not in row.why) == (
+            close[row.id] <= np.sort(close)[7] + 1e-9
         )
         if near[row.id] < 0.2:
             assert f"near the boundary to {names[ordered[row.id, 1]]}" in row.why
@@ -184,7 +193,7 @@ def test_labels_teach_what_tells_of_faults(network, inputs, taught):
     labels = {position: int(truth[position]) for position in range(0, 80, 2)}
     everything = nc.Coverage(network, [nc.DSC(), nc.LCC()])
     queue = nc.rank(everything, [inputs[120:]], training=[inputs[:120]], labels=labels)
-    assert list(queue.weights) == ["gini", "margin", "entropy", "dsc", "lsc", "mdsc", "rarity"]
+    assert list(queue.weights) == ["gini", "margin", "entropy", "trust", "dsc", "lsc", "mdsc", "rarity"]
     assert sorted(queue.positions) == list(range(1, 80, 2))
     assert set(queue.positions[:10]) <= set(np.flatnonzero(unsure).tolist())
     assert sum(queue.weights[name] for name in ("gini", "margin", "entropy")) > 1
@@ -217,6 +226,7 @@ def test_embeddings_are_ranked_by_rarity_and_distance(inputs):
         def forward(self, x):
             return self.outer(self.inner(x).relu())[:, None, :].expand(-1, 2, -1)
 
+    torch.manual_seed(3)
     coverage = nc.Coverage(Embedding(), [nc.MDSC(by=None), nc.LCC()])
     training = inputs[:120].float()
     coverage.calibrate([training])

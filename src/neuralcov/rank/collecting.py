@@ -17,12 +17,16 @@ from neuralcov.coverage.coverage import Coverage
 from neuralcov.coverage.provenance import model_id
 from neuralcov.coverage.running import Run
 from neuralcov.rank.columns import Columns, KeySum, Names, WorkFile, require_inputs
-from neuralcov.rank.scorers import KINDS, MOST_TRACES, RARITY, ScorerPlan, Scorers, as_column, teach_by
+from neuralcov.rank.scorers import KINDS, MOST_TRACES, RARITY, TRUST, ScorerPlan, Scorers, as_column, teach_by
 from neuralcov.rank.scores import Confidence, confidence
 from neuralcov.tap.inputs import Lengths
 
 CONFIDENCE = ("margin", "gini", "entropy")
-ALL_SCORES = ("gini", "margin", "entropy", "dsc", "lsc", "mdsc", RARITY)
+ALL_SCORES = ("gini", "margin", "entropy", TRUST, "dsc", "lsc", "mdsc", RARITY)
+# What ranks without labels: doubt of the model, and doubt of the training data.
+USUAL = ("gini", TRUST)
+# All but these grow with suspicion.
+SMALLEST_FIRST = frozenset({"margin", TRUST})
 # A part of the work file is written after so many inputs or seconds.
 _PART_INPUTS = 4096
 _PART_SECONDS = 10.0
@@ -118,8 +122,9 @@ class _Collector:
         sure = confidence(run.output, batch.size)
         if self.scorers is None:
             self.scorers = self.choose(batch, run.output).teach(self.coverage, batch, run.output)
-        # Of all seven the last digits matter less than the weights, and memory more.
-        kinds = dict.fromkeys(self.scores, "f4" if settings.every_score else "f8")
+        # What ranks without labels keeps its last digits; of all others memory matters more.
+        exact = () if settings.every_score else self.scores if USUAL[0] not in self.scores else USUAL
+        kinds = {name: "f8" if name in exact else "f4" for name in self.scores}
         kinds |= {} if batch.predictions is None else {"first": "i4"}
         kinds |= {} if sure is None else {"second": "i4"}
         kinds |= {"kinds": "i8"} if settings.kinds else {}
@@ -145,7 +150,7 @@ class _Collector:
         if sure is not None and "margin" in found:
             broken = np.isnan(found["margin"])
             for name in self.scores:
-                found[name][broken] = -np.inf if name == "margin" else np.inf
+                found[name][broken] = -np.inf if name in SMALLEST_FIRST else np.inf
         if batch.predictions is not None:
             found["first"] = as_column(batch.predictions, "i4")
         if sure is not None:
@@ -201,7 +206,8 @@ def _chosen(sure: Confidence | None, batch: Activations, *, every: bool) -> tupl
             raise InputError("labels= needs a model whose output is one score per class: (batch, classes)")
         return ALL_SCORES
     if sure is not None and batch.predictions is not None:
-        return ("margin", "dsc")
+        # The margin finds inputs without numbers, and says which class is near.
+        return ("margin", *USUAL)
     return ("mdsc" if batch.predictions is None else "dsc", RARITY)
 
 

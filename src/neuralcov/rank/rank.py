@@ -1,9 +1,10 @@
 """Rank inputs, those first that the model most likely gets wrong, without labels or with a few hundred.
 
-Without labels an input's place is the sum of two ranks: by the margin p₁ − p₂ between the two most probable classes,
-smallest first, and by DSC's surprise on the last layer before the output, largest first. The one knows where the model
-hesitates, the other where it knows little and does not hesitate. With labels, logistic regression learns from the
-labelled inputs how much each of seven scores tells of faults.
+Without labels an input's place is the sum of two ranks: by DeepGini's 1 − Σ p², largest first, and by trust, the
+distance to training inputs of other classes over that to those of the predicted class, on the last layer before the
+output, smallest first. The one knows where the model hesitates, the other where training data speak against a decision
+that the model is sure of. With labels, logistic regression learns from the labelled inputs how much each of eight
+scores tells of faults.
 """
 
 from __future__ import annotations
@@ -19,16 +20,14 @@ import torch
 
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.rank.collecting import Gathered, Settings, gather
+from neuralcov.rank.collecting import SMALLEST_FIRST, USUAL, Gathered, Settings, gather
 from neuralcov.rank.learning import Labels, Logistic, fit_logistic, read_labels
 from neuralcov.rank.queue import Queue
 from neuralcov.rank.reasons import Reasons
-from neuralcov.rank.scorers import MOST_TRACES
+from neuralcov.rank.scorers import MOST_TRACES, score_name
 from neuralcov.rank.scores import average_ranks
 from neuralcov.tap.inputs import Lengths
 
-# All but this one grow with doubt.
-_SMALLEST_FIRST = frozenset({"margin"})
 # Chosen on two networks for Fashion-MNIST, 200 and 500 labels: at 1 few labels may mislead, at 60 they teach little.
 _RIDGE = 5.0
 
@@ -171,7 +170,7 @@ def _judged(found: Gathered, labels: dict[str, int] | None, notes: list[str]) ->
 
 def _usual(found: Gathered) -> tuple[str, ...]:
     """Return the scores whose ranks are summed without labels."""
-    return ("margin", "dsc") if "margin" in found.scores else found.scores
+    return USUAL if set(USUAL) <= set(found.scores) else found.scores
 
 
 def _by_ranks(found: Gathered, names: Sequence[str]) -> np.ndarray:
@@ -184,7 +183,7 @@ def _by_ranks(found: Gathered, names: Sequence[str]) -> np.ndarray:
 
 def _add_ranks(found: Gathered, name: str, weight: float, onto: np.ndarray) -> None:
     """Add the weighted rank of each input by one score, 1 for the most suspicious."""
-    average_ranks(found.columns[name], largest_first=name not in _SMALLEST_FIRST, weight=weight, onto=onto)
+    average_ranks(found.columns[name], largest_first=name not in SMALLEST_FIRST, weight=weight, onto=onto)
 
 
 def _add_suspicion(found: Gathered, name: str, weight: float, onto: np.ndarray) -> None:
@@ -202,7 +201,7 @@ def _learnt(found: Gathered, positions: np.ndarray, wrong: np.ndarray) -> Logist
         _add_suspicion(found, name, 1.0, suspicion)
         features[:, column] = torch.from_numpy(suspicion[positions])
     faults = torch.from_numpy(wrong)
-    usual = torch.tensor([float(name in ("margin", "dsc")) for name in found.scores], dtype=torch.float64)
+    usual = torch.tensor([float(name in USUAL) for name in found.scores], dtype=torch.float64)
     scale = fit_logistic(features @ usual[:, None], faults).weights
     return fit_logistic(features, faults, ridge=_RIDGE, prior=scale.clamp(min=0) * usual)
 
@@ -215,5 +214,5 @@ def _exclusion_notes(found: Gathered) -> list[str]:
     for name in found.scores:
         missing = int((np.isnan(found.columns[name]) & ~broken).sum())
         if missing:
-            notes.append(f"{missing} inputs have no {name.upper()} and take its mean rank")
+            notes.append(f"{missing} inputs have no {score_name(name)} and take its mean rank")
     return notes

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neuralcov.rank.collecting import Gathered
-from neuralcov.rank.scorers import RARITY
+from neuralcov.rank.collecting import SMALLEST_FIRST, USUAL, Gathered
+from neuralcov.rank.scorers import RARITY, TRUST, score_name
 
 # Of all inputs, those that a score is strong for, and those that it is fairly strong for.
 _STRONG, _FAIR = 0.1, 1 / 3
@@ -21,6 +21,7 @@ _FAMILIES = {
     "lsc": "distance",
     "mdsc": "distance",
     RARITY: RARITY,
+    TRUST: "neighbours",
 }
 # Margins below which two classes are called near whatever other inputs have, and above which never.
 _NEAR, _FAR = 0.2, 0.9
@@ -45,12 +46,12 @@ class Reasons:
     @classmethod
     def of(cls, found: Gathered, weights: Mapping[str, float], classes: Sequence[str]) -> Reasons:
         """Find the limits; of scores that tell of the same, keep the one that was learnt to tell most."""
-        usual = {"margin": 1.0, "dsc": 1.0} if "margin" in found.scores else dict.fromkeys(found.scores, 1.0)
+        usual = dict.fromkeys(USUAL if set(USUAL) <= set(found.scores) else found.scores, 1.0)
         ordered = sorted((weight, name) for name, weight in (weights or usual).items() if weight > 0)
         kept = {_FAMILIES[name]: name for _, name in ordered}
         # Distance first, as the sentence reads best.
-        scores = tuple(kept[family] for family in ("distance", RARITY, "doubt") if family in kept)
-        limits = {name: _limits(found.columns[name], smallest=name == "margin") for name in scores}
+        scores = tuple(kept[family] for family in ("neighbours", "distance", RARITY, "doubt") if family in kept)
+        limits = {name: _limits(found.columns[name], smallest=name in SMALLEST_FIRST) for name in scores}
         return cls(found, limits, scores, classes)
 
     def __call__(self, position: int) -> str:
@@ -59,7 +60,7 @@ class Reasons:
         if "margin" in columns and np.isneginf(columns["margin"][position]):
             return "its output is NaN or infinite"
         parts = [part for name in self.scores if (part := self._part(name, float(columns[name][position]), position))]
-        missing = [name.upper() for name in self.scores if np.isnan(columns[name][position])]
+        missing = [score_name(name) for name in self.scores if np.isnan(columns[name][position])]
         if missing:
             parts.append(f"no {' or '.join(missing)} to be had, so taken as average")
         if not parts:
@@ -68,7 +69,7 @@ class Reasons:
 
     def _part(self, name: str, value: float, position: int) -> str:
         strong, fair = self.limits[name]
-        sign = -1 if name == "margin" else 1
+        sign = -1 if name in SMALLEST_FIRST else 1
         degree = "" if sign * value >= sign * strong else "rather " if sign * value >= sign * fair else None
         family = _FAMILIES[name]
         if family == "doubt":
@@ -80,6 +81,8 @@ class Reasons:
             return "" if degree is None else f"{degree}near the boundary to {self._class('second', position)}"
         if np.isnan(value) or degree is None:
             return ""
+        if family == "neighbours":
+            return f"{degree}close to training data of other classes"
         if family == RARITY:
             return f"of a {degree}rare kind in training data"
         whose = "its class's training data" if "first" in self.found.columns else "training data"

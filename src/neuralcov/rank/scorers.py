@@ -21,12 +21,13 @@ from neuralcov.core.errors import CalibrationError, InputError
 from neuralcov.core.find_criterion import criterion_class
 from neuralcov.core.shapes import Float, Int
 from neuralcov.coverage.coverage import Coverage
+from neuralcov.rank.trust import ClassNeighbours
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.traces import TraceStore
 from neuralcov.tap.inputs import Lengths
 from neuralcov.tap.outputs import scores_of
 
-RARITY, KINDS = "rarity", "kinds"
+RARITY, KINDS, TRUST = "rarity", "kinds", "trust"
 SURPRISES = ("dsc", "lsc", "mdsc")
 MOST_TRACES = 20_000
 
@@ -47,6 +48,7 @@ class Scorers:
 
     Args:
         surprises: by name, criteria whose score is a surprise.
+        neighbours: what tells how far decisions can be trusted, where somebody asked for it.
         counter: what counts kinds, where somebody asked for rarity or kinds.
         layer: where surprise is measured.
         traces: how many training inputs it is measured against.
@@ -54,6 +56,7 @@ class Scorers:
     """
 
     surprises: dict[str, Criterion[Any]]
+    neighbours: ClassNeighbours | None
     counter: KindCounter | None
     layer: str
     traces: int
@@ -68,7 +71,10 @@ class Scorers:
         return {"layer": self.layer, "traces": self.traces, "learnt": ids}
 
     def score(self, name: str, batch: Activations) -> Float[Tensor, "batch"]:
-        """Return a score of each input, the larger the stranger; NaN for an input that has none."""
+        """Return a score of each input, the larger the stranger, or the smaller for trust; NaN where there is none."""
+        if name == TRUST:
+            assert self.neighbours is not None
+            return self.neighbours.score(batch)
         if name == RARITY:
             assert self.counter is not None
             return self.counter.rarity(batch)
@@ -89,7 +95,7 @@ class ScorerPlan:
     """Say which scores are wanted, and where surprise is measured.
 
     Args:
-        names: of ``dsc``, ``lsc``, ``mdsc``, ``rarity`` and ``kinds``.
+        names: of ``trust``, ``dsc``, ``lsc``, ``mdsc``, ``rarity`` and ``kinds``.
         by_class: whether surprise is among training inputs of the predicted class; otherwise among all.
         layer: where; by default the last layer before the output.
         most_traces: training inputs to measure surprise against.
@@ -120,7 +126,9 @@ class ScorerPlan:
     def _criteria(self, layer: str) -> dict[str, Criterion[Any]]:
         """Return the criteria, untaught, by the name of their score; the one that counts kinds under its own."""
         by = "predicted" if self.by_class else None
-        found = {name: _class(name)(layers=(layer,), by=by) for name in SURPRISES if name in self.names}
+        # Trust needs the traces that DSC gathers.
+        wanted = {"dsc" if name == TRUST else name for name in self.names}
+        found = {name: _class(name)(layers=(layer,), by=by) for name in SURPRISES if name in wanted}
         if {RARITY, KINDS} & set(self.names):
             found["lcc"] = _class("lcc")()
         return found
@@ -128,6 +136,7 @@ class ScorerPlan:
     def _taught(self, calibration: Calibration | None, layer: str, own: Criterion[Any] | None) -> Scorers:
         wanted = self._criteria(layer)
         taught: dict[str, Criterion[Any]] = {}
+        neighbours: ClassNeighbours | None = None
         traces = 0
         for name, criterion in wanted.items():
             if name == "lcc" and own is not None:
@@ -145,11 +154,15 @@ class ScorerPlan:
             if of_traces:
                 sample = gathered.sample(layer, calibration.layout().widths, self.most_traces)
                 traces = len(sample)
+                if name == "dsc" and TRUST in self.names:
+                    neighbours = ClassNeighbours.of(sample)
+                if name not in self.names:
+                    continue
                 taught[name] = criterion.calibrate(replace(calibration, of_training={statistic: sample}))
             else:
                 taught[name] = criterion.calibrate(calibration)
         counter = cast(KindCounter | None, taught.pop("lcc", None))
-        return Scorers(taught, counter, layer, traces, calibration)
+        return Scorers(taught, neighbours, counter, layer, traces, calibration)
 
     def _layer(self, batch: Activations, output: Any) -> str:
         if self.layer is None:
@@ -157,6 +170,15 @@ class ScorerPlan:
         if self.layer not in batch.layers:
             raise InputError(f"layer={self.layer!r} is none of this coverage, which has {', '.join(batch.layers)}")
         return self.layer
+
+
+def score_name(name: str) -> str:
+    """Return what people call a score: criteria by their names.
+
+    >>> score_name("dsc"), score_name("trust")
+    ('DSC', 'trust')
+    """
+    return name.upper() if name in SURPRISES else name
 
 
 def teach_by(
