@@ -229,7 +229,7 @@ def test_an_empty_name(run, place, option):
 @pytest.mark.parametrize("sections", [10**12, 10**25])
 def test_more_cells_than_there_is_memory(run, place, sections):
     arguments = ["measure", MODEL, "--data", "npz:x.npz", "--calibrate", "npz:x.npz", "-c", f"kmnc:{sections}"]
-    refused(run(*arguments), "choose fewer cells")
+    refused(run(*arguments), "`neuralcov layers MODEL --cost` shows what each takes")
 
 
 def test_a_device_without_numbers(run, place):

@@ -26,8 +26,8 @@ def test_named_on_the_command_line(text, name):
     ("text", "message"),
     [
         ("abc", "no criterion is called 'abc'; there are"),
-        ("nc:0.5,0.7", "NC takes threshold, errors; it has no place for '0.7'"),
-        ("nbc:3", "NBC takes errors; it has no place for '3'"),
+        ("nc:0.5,0.7", "NC takes threshold, memory, errors; it has no place for '0.7'"),
+        ("nbc:3", "NBC takes memory, errors; it has no place for '3'"),
         ("nc:limit=3", "no place for 'limit'"),
         ("lvc:groups=2,3", "stands after a named argument"),
         ("nc:2", "threshold must be below 1"),

@@ -16,7 +16,8 @@ transformers = pytest.importorskip("transformers")
 
 def ear_of(tap, ended, **options):
     settings = {"relevance": False, "predictions": False, "readable": False, **options}
-    return Ear(tap, begins=lambda: None, ends=lambda batch, labels: ended.append((batch, labels)), **settings)
+    return Ear(tap, begins=lambda: None, ends=lambda batch, labels: ended.append((batch, labels)),
+               counts=lambda model: True, **settings)  # fmt: skip
 
 
 def hear(ear, model, inputs):

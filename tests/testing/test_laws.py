@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import neuralcov as nc
-from neuralcov.criteria.bitmap import BitmapState
+from neuralcov.criteria.bitmap_states import BitmapState
 from neuralcov.testing import check_criterion
 from neuralcov.testing.cases import LawCase, random_batch
 from neuralcov.testing.keeping import law_donating_writes_to_nothing_else

@@ -13,11 +13,13 @@ from typing_extensions import override
 from neuralcov.core import arguments as checks
 from neuralcov.core.abundance import error_by_unequal_folds
 from neuralcov.core.activations import Activations, Stack
+from neuralcov.core.cost import Cost, Workload
 from neuralcov.core.counts import VALID, count_admitted, no_counts, not_finite
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, State, resource, widths_of
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, resource, widths_of
 from neuralcov.core.layout import Layout, group_by_width, in_execution_order
-from neuralcov.core.memory import blocks, require_room
+from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Float, Int, Shaped
+from neuralcov.criteria.bitmap_states import AnyBitmap, BitmapState, FlatBitmapState, Folds, folds_of, parts_of
 from neuralcov.criteria.cell_hits import (
     LEFT_OUT,
     CellHits,
@@ -30,35 +32,8 @@ from neuralcov.criteria.cell_hits import (
 )
 from neuralcov.criteria.kind_set import FOLD_COUNT, FOLDS
 
-
-@dataclass(frozen=True, eq=False)
-class BitmapState(State, name="bitmap", optional=("folds", "by_fold")):
-    """Which cells of neurons are covered, per group of layers: ``(layers, width, 1 + cells)``.
-
-    Cell 0 stands for "nothing hit" and is always covered, so that a rule may point every neuron of every input
-    somewhere and no mask is needed. With a single cell per neuron it is left out and the shape is ``(layers, width)``.
-
-    ``folds`` says of each cell which folds of the inputs have hit it, a bit for each; ``by_fold`` counts the inputs of
-    each fold. Both are ``None`` if nobody asks for errors, or once inputs came in of which it is not known.
-    """
-
-    covered: tuple[Bool[Tensor, "_layers _width ..."], ...]
-    folds: tuple[Int[Tensor, "_layers _width ..."], ...] | None = None
-    by_fold: Int[Tensor, "folds"] | None = None
-
-
-# Under the name that files know it by: NPC's was the first.
-@dataclass(frozen=True, eq=False)
-class FlatBitmapState(State, name="npc", optional=("folds", "by_fold")):
-    """Which cells are covered that belong to no neuron, in the shape the criterion gives them; folds as above."""
-
-    covered: Bool[Tensor, "..."]
-    folds: Int[Tensor, "..."] | None = None
-    by_fold: Int[Tensor, "folds"] | None = None
-
-
-AnyBitmap = BitmapState | FlatBitmapState
-_Folds = tuple[Sequence[Tensor], Tensor]
+# More bytes than any tensor has.
+_BEYOND = 1 << 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,15 +98,19 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         # With folds, which a state may have or not: criteria with and without errors take over each other's.
         return self._empty(layout, folded=True)
 
-    def _empty(self, layout: Layout, *, folded: bool) -> AnyBitmap:
+    @override
+    def cost(self, layout: Layout, workload: Workload) -> Cost:
+        cells = sum(math.prod(shape) for shape in self._shapes(layout))
+        return Cost(cells) if cells >= _BEYOND else super().cost(layout, workload)
+
+    def _shapes(self, layout: Layout) -> list[tuple[int, ...]]:
         if self._flat:
-            shapes = [self.shape(layout)]
-        else:
-            each = () if self.cells == 1 else (1 + self.cells,)
-            shapes = [(len(group), group.width, *each) for group in layout.groups]
-        cells = sum(math.prod(shape) for shape in shapes)
-        size = cells * (1 + (FOLDS.itemsize if folded else 0))
-        require_room(size, layout.device, f"the state of {self.name}", "choose fewer cells, or fewer layers=")
+            return [self.shape(layout)]
+        each = () if self.cells == 1 else (1 + self.cells,)
+        return [(len(group), group.width, *each) for group in layout.groups]
+
+    def _empty(self, layout: Layout, *, folded: bool) -> AnyBitmap:
+        shapes = self._shapes(layout)
         covered = [torch.zeros(shape, dtype=torch.bool, device=layout.device) for shape in shapes]
         if not self._flat and self.cells > 1:
             for ticks in covered:
@@ -145,7 +124,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
 
     @override
     def observe(self, state: AnyBitmap, batch: Activations, *, donate: bool = False) -> AnyBitmap:
-        covered = _parts(state) if donate else [ticks.clone() for ticks in _parts(state)]
+        covered = parts_of(state) if donate else [ticks.clone() for ticks in parts_of(state)]
         marking = None if state.by_fold is None else _Marking.of(state, batch, self.exclusions(batch) == VALID)
         for index, rows, hits in self._hits(state, batch):
             hits.cover(covered[index])
@@ -159,8 +138,8 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
 
     @override
     def merge(self, a: AnyBitmap, b: AnyBitmap) -> AnyBitmap:
-        covered = [x | y for x, y in zip(_parts(a), _parts(b), strict=True)]
-        ours, theirs = _folds(a), _folds(b)
+        covered = [x | y for x, y in zip(parts_of(a), parts_of(b), strict=True)]
+        ours, theirs = folds_of(a), folds_of(b)
         if ours is None or theirs is None:
             return self._with(a, a.counts + b.counts, covered)
         bits = [x | y for x, y in zip(ours[0], theirs[0], strict=True)]
@@ -192,7 +171,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     @override
     def gain(self, state: AnyBitmap, batch: Activations) -> Float[Tensor, "batch"]:
         fresh = torch.zeros(batch.size, dtype=torch.int64, device=batch.device)
-        parts = _parts(state)
+        parts = parts_of(state)
         for index, rows, hits in self._hits(state, batch):
             fresh[rows] += hits.fresh(parts[index])
         return fresh.double() / self._total(state)
@@ -210,7 +189,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         # One entry more than there are inputs takes cells that nothing hits.
         admitted = torch.zeros(batch.size + 1, dtype=torch.bool, device=batch.device)
         numbers = torch.arange(batch.size, device=batch.device)
-        covered = [ticks.clone() for ticks in _parts(state)]
+        covered = [ticks.clone() for ticks in parts_of(state)]
         for index, rows, hits in self._hits(state, batch):
             first = hits.first(covered[index], numbers[rows], batch.size)
             hits.cover(covered[index])
@@ -229,7 +208,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     def first_shown(self, state: AnyBitmap, batch: Activations) -> Int[Tensor, "batch"]:
         """Count the cells that each input is the first to hit."""
         numbers = torch.arange(batch.size, device=batch.device)
-        covered, shown = [ticks.clone() for ticks in _parts(state)], torch.zeros_like(numbers)
+        covered, shown = [ticks.clone() for ticks in parts_of(state)], torch.zeros_like(numbers)
         for index, rows, hits in self._hits(state, batch):
             first = hits.first(covered[index], numbers[rows], batch.size).view(-1)
             hits.cover(covered[index])
@@ -243,7 +222,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
 
         Leaving out a fold takes away the cells that only it has hit.
         """
-        kept = _folds(state)
+        kept = folds_of(state)
         if kept is None:
             return {}
         bits, by_fold = kept
@@ -276,7 +255,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
                 yield stack.group, rows, NeuronMarks(hits) if self.cells == 1 else CellOfNeuron(hits, self.cells)
 
     def _with(
-        self, state: AnyBitmap, counts: Tensor, covered: Sequence[Tensor], folds: _Folds | None = None
+        self, state: AnyBitmap, counts: Tensor, covered: Sequence[Tensor], folds: Folds | None = None
     ) -> AnyBitmap:
         """Return a state like this one with other counts and bitmaps, and these folds."""
         bits, by_fold = (None, None) if folds is None else folds
@@ -312,15 +291,15 @@ class _Marking:
     def of(cls, state: AnyBitmap, batch: Activations, inputs: Bool[Tensor, "batch"]) -> _Marking:
         """Begin for a batch, of which only some inputs count."""
         dealt = batch.folds(FOLD_COUNT).masked_fill(~inputs, LEFT_OUT)
-        return cls(dealt, [empty_planes(ticks) for ticks in _parts(state)])
+        return cls(dealt, [empty_planes(ticks) for ticks in parts_of(state)])
 
     def mark(self, index: int, rows: slice, hits: CellHits) -> None:
         """Mark what some inputs hit of one bitmap."""
         hits.mark(self.planes[index], self.dealt[rows])
 
-    def folds(self, state: AnyBitmap) -> _Folds | None:
+    def folds(self, state: AnyBitmap) -> Folds | None:
         """Return the folds of a state with those of the batch."""
-        kept = _folds(state)
+        kept = folds_of(state)
         if kept is None:
             return None
         bits = [old | fold_bits(planes) for old, planes in zip(kept[0], self.planes, strict=True)]
@@ -334,18 +313,6 @@ def _by_place(widths: Sequence[int], per_group: Sequence[Tensor]) -> tuple[Tenso
     places = [place for group in groups for place in group.positions]
     rows = dict(zip(places, (row for some in per_group for row in some), strict=True))
     return tuple(rows[place] for place in range(len(widths)))
-
-
-def _parts(state: AnyBitmap) -> Sequence[Tensor]:
-    """Return the bitmaps of a state."""
-    return (state.covered,) if isinstance(state, FlatBitmapState) else state.covered
-
-
-def _folds(state: AnyBitmap) -> _Folds | None:
-    """Return which folds have hit each cell, a word for each, and how many inputs they have; ``None`` if unknown."""
-    if state.folds is None or state.by_fold is None:
-        return None
-    return (state.folds,) if isinstance(state.folds, Tensor) else state.folds, state.by_fold
 
 
 def _row_blocks(stack: Stack) -> list[tuple[slice, Stack]]:

@@ -17,7 +17,8 @@ from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
-from neuralcov.criteria.bitmap import AnyBitmap, BitmapCriterion, FlatBitmapState
+from neuralcov.criteria.bitmap import BitmapCriterion
+from neuralcov.criteria.bitmap_states import AnyBitmap, FlatBitmapState
 from neuralcov.criteria.npc.abstract_paths import AbstractPaths, Members, abstract_paths, distances, furthest
 from neuralcov.criteria.npc.paths import Paths, critical_paths, finite_with_relevance
 from neuralcov.statistics.calibration import Calibration
