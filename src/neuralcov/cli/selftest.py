@@ -17,7 +17,7 @@ from neuralcov.core.container import canonical
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.files import write_text
 from neuralcov.core.find_criterion import criterion_class
-from neuralcov.coverage.provenance import software, to_utc
+from neuralcov.coverage.environment import software, to_utc
 from neuralcov.testing.selftest import BRUTE_FORCE, Tested, record_of, try_criterion
 
 

@@ -5,11 +5,10 @@ Write one by subclassing :class:`Criterion` or a base of others; ``docs/adding-a
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import torch
@@ -21,6 +20,7 @@ from neuralcov.core.arguments import format_value, plain_key
 from neuralcov.core.cost import Cost, Workload, tensor_bytes
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID, count_exclusions, no_counts
 from neuralcov.core.errors import CalibrationError
+from neuralcov.core.hyper_parameters import is_resource, parameters_of
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import parse_bytes
 from neuralcov.core.optional_figures import OptionalFigures
@@ -69,16 +69,6 @@ StateT = TypeVar("StateT", bound=State)
 def with_excluded(state: StateT, exclusions: Int[Tensor, "batch"]) -> StateT:
     """Add the excluded ones of some inputs to the counts of a state, and change nothing else."""
     return replace(state, counts=state.counts + count_exclusions(exclusions).to(state.counts.device))
-
-
-def resource(default: Any) -> Any:
-    """Declare a hyper-parameter that limits memory or time and leaves the value's meaning as it is."""
-    return field(default=default, kw_only=True, metadata={"resource": True})
-
-
-def is_resource(parameter: dataclasses.Field[Any]) -> bool:
-    """Return whether a hyper-parameter was declared by :func:`resource`."""
-    return bool(parameter.metadata.get("resource"))
 
 
 def widths_of(layout: Layout) -> tuple[int, ...]:
@@ -347,10 +337,3 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
                 "with calibration= a saved one, or give --calibrate on the command line"
             )
         return self.learnt
-
-
-@cache
-def parameters_of(cls: type[Criterion[Any]]) -> list[dataclasses.Field[Any]]:
-    """Return the hyper-parameters of a criterion, positional ones first."""
-    fields = [field for field in dataclasses.fields(cls) if field.name != "learnt"]
-    return sorted(fields, key=lambda field: field.kw_only is True)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -18,6 +18,7 @@ from neuralcov.coverage.halving import Halving
 from neuralcov.coverage.loaders import is_loader, tracked
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.suite_counts import with_decisions
+from neuralcov.coverage.watcher import Watcher
 from neuralcov.tap import Batch, Tap, unpack_batch
 from neuralcov.tap.inputs import (
     Lengths,
@@ -31,21 +32,6 @@ from neuralcov.tap.inputs import (
 from neuralcov.tap.signatures import form_of
 
 T = TypeVar("T")
-
-
-class Watcher(Protocol):
-    """Look at every batch of a run just before the criteria observe it."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Return keys of mappings that hold metadata, besides those that a coverage knows."""
-
-    @property
-    def wants_classes(self) -> bool:
-        """Return whether to read off the classes that the model predicts, where there are some."""
-
-    def watch(self, batch: Activations, inputs: Any) -> None:
-        """Look at a batch, and at the inputs it is of."""
 
 
 class BatchReader:

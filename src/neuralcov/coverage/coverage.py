@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
@@ -23,7 +23,6 @@ from neuralcov.coverage.judging import JudgingCoverage
 from neuralcov.coverage.listening import ListeningCoverage
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.reporting import ReportingCoverage
-from neuralcov.coverage.running import Run, run_all
 from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.store import Place
 from neuralcov.distributed import ranks_of
@@ -265,47 +264,6 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             lengths: time steps of each input, where shorter ones are padded.
         """
         self._reader.observe(inputs, labels, activations, predictions, lengths)
-
-    def run(
-        self, inputs: Any, labels: Any = None, *, lengths: Any = None, predictions: bool = True
-    ) -> tuple[Activations, Any]:
-        """Run the model once and observe nothing.
-
-        Args:
-            inputs: as for :meth:`update`.
-            labels: see there.
-            lengths: see there.
-            predictions: whether to read off the classes the model chose.
-
-        Returns:
-            The activations, for ``activations=`` of the other methods, and the model's output.
-        """
-        return self._reader.run(inputs, labels, lengths, predictions=predictions)
-
-    def runs(
-        self,
-        data: Iterable[Any],
-        *,
-        lengths: Lengths | None = None,
-        progress: bool | None = None,
-        title: str = "running",
-        known: Callable[[Run], int] | None = None,
-        relevance: bool = False,
-    ) -> Iterator[Run]:
-        """Yield every batch of a loader with its activations and the model's output; nothing is observed.
-
-        Args:
-            data: a loader of batches.
-            lengths: as for :meth:`assess`.
-            progress: show a bar; by default only in a terminal.
-            title: what the bar says.
-            known: asked after the first batch how many of the first inputs need not be run: later batches among these
-                come without activations.
-            relevance: whether to compute relevance, where a criterion needs it.
-        """
-        return run_all(
-            self._reader, data, lengths=lengths, progress=progress, title=title, known=known, relevance=relevance
-        )
 
     @classmethod
     def load(

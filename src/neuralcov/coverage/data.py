@@ -288,9 +288,8 @@ class CoverageData:
     def reduce(self, group: Any = None, *, timeout: float | None = None) -> None:
         """Replace the state of this process by those of all processes together, the same in each to the bit.
 
-        Every process calls it, those without inputs too. Without a process group, and where nothing was observed since
-        the last time, nothing happens; inputs observed since then are refused, as the earlier ones would count once for
-        every process: call :meth:`reset` before, or use ``assess(..., group=)``, which reduces what is new.
+        Every process calls it, those without inputs too. A second call after further inputs is refused, as the earlier
+        ones would count once for every process: call :meth:`reset` first, or use ``assess(..., group=)``.
 
         Args:
             group: of ``torch.distributed``; ``None`` is that of all processes.
@@ -307,10 +306,8 @@ class CoverageData:
         """Write the states, and what calibration learnt short of traces, to one file.
 
         Args:
-            path: where to: a path, a URL (``s3://…``, by fsspec) or an open binary file. A file is complete there or
-                as it was before.
-            end_run: whether inputs to come are another run than those up to now, so that this file and a later one
-                are known to have these in common.
+            path: a path, a URL (``s3://…``, by fsspec) or an open binary file; a file is complete or as it was before.
+            end_run: whether inputs to come are another run, so that this file and a later one are known to share these.
             inputs: whether to keep what shows or names an input, where ``assess`` kept that: the table, pictures, the
                 map, names of excluded inputs. Content keys are another matter, see ``keys=`` of :class:`Coverage`.
         """

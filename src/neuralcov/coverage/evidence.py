@@ -20,8 +20,9 @@ from neuralcov.core.errors import InputError, MismatchError
 from neuralcov.core.find_criterion import criterion_stored_as
 from neuralcov.core.registry import stored_class
 from neuralcov.coverage.data import CoverageData
+from neuralcov.coverage.environment import device_name, software, to_utc
 from neuralcov.coverage.measurement import Measurement
-from neuralcov.coverage.provenance import checked_preprocessing, device_name, software, to_utc
+from neuralcov.coverage.provenance import checked_preprocessing
 from neuralcov.results import Results
 from neuralcov.results.evidence import TOLERANCE, Evidence, make_evidence
 

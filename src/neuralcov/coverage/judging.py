@@ -1,8 +1,8 @@
-"""Ask a coverage what inputs would add, how surprising they are, and which to take."""
+"""Run the model and observe nothing; ask what inputs would add, how surprising they are, and which to take."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from neuralcov.coverage import assessing
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.data import CoverageData
 from neuralcov.coverage.proposal import Proposal
+from neuralcov.coverage.running import Run, run_all
 from neuralcov.results import InputTable
 from neuralcov.tap.inputs import Lengths
 
@@ -22,6 +23,47 @@ class JudgingCoverage(CoverageData):
     """Judge inputs by what was measured so far."""
 
     _reader: BatchReader
+
+    def run(
+        self, inputs: Any, labels: Any = None, *, lengths: Any = None, predictions: bool = True
+    ) -> tuple[Activations, Any]:
+        """Run the model once and observe nothing.
+
+        Args:
+            inputs: as for :meth:`update`.
+            labels: see there.
+            lengths: see there.
+            predictions: whether to read off the classes the model chose.
+
+        Returns:
+            The activations, for ``activations=`` of the other methods, and the model's output.
+        """
+        return self._reader.run(inputs, labels, lengths, predictions=predictions)
+
+    def runs(
+        self,
+        data: Iterable[Any],
+        *,
+        lengths: Lengths | None = None,
+        progress: bool | None = None,
+        title: str = "running",
+        known: Callable[[Run], int] | None = None,
+        relevance: bool = False,
+    ) -> Iterator[Run]:
+        """Yield every batch of a loader with its activations and the model's output; nothing is observed.
+
+        Args:
+            data: a loader of batches.
+            lengths: as for :meth:`assess`.
+            progress: show a bar; by default only in a terminal.
+            title: what the bar says.
+            known: asked after the first batch how many of the first inputs need not be run: later batches among these
+                come without activations.
+            relevance: whether to compute relevance, where a criterion needs it.
+        """
+        return run_all(
+            self._reader, data, lengths=lengths, progress=progress, title=title, known=known, relevance=relevance
+        )
 
     def gain(
         self,

@@ -5,11 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import platform
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -18,6 +15,7 @@ from torch import Tensor, nn
 
 from neuralcov.core.digests import tensor_digest
 from neuralcov.core.errors import CalibrationError, InputError, MismatchError
+from neuralcov.coverage.environment import device_name, software
 
 # What files say of the weights, where they changed while calibration was made.
 _MOVING = "moving"
@@ -339,27 +337,6 @@ def checked_preprocessing(preprocessing: Any) -> Any:
         raise InputError(
             f"preprocessing={preprocessing!r}: expected text, numbers, lists and mappings of these ({error})"
         ) from error
-
-
-def software() -> dict[str, str]:
-    """Return the versions that a number may depend on."""
-    ours = sys.modules[__name__.partition(".")[0]]
-    return {"neuralcov": str(ours.__version__), "torch": torch.__version__, "python": platform.python_version()}
-
-
-def device_name(device: torch.device) -> str:
-    """Return the name of a device, such as ``NVIDIA H200`` or ``cpu``."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def to_utc(seconds: float | None) -> str | None:
-    """Return a time as files hold it, in UTC."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def from_utc(text: str | None) -> float | None:
-    """Return a time of a file in seconds since 1970."""
-    return None if text is None else datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
 
 
 def short(identity: str | None) -> str:

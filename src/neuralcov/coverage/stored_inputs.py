@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.container import Container
+from neuralcov.coverage.environment import from_utc, to_utc
 from neuralcov.coverage.excluded import ExcludedInputs
-from neuralcov.coverage.provenance import from_utc, to_utc
 from neuralcov.coverage.seen import KeyRule, Run, SeenInputs
 from neuralcov.coverage.sketch import SKETCH_SIZE, Sketch
 from neuralcov.coverage.suite_counts import SuiteCounts

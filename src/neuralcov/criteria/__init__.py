@@ -16,8 +16,8 @@ from neuralcov.core.criterion import (
     SUBMODULAR,
     Criterion,
     State,
-    resource,
 )
+from neuralcov.core.hyper_parameters import resource
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.records import Record
 from neuralcov.criteria.bitmap import BitmapCriterion

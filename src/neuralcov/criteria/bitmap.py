@@ -15,7 +15,8 @@ from neuralcov.core.abundance import error_by_unequal_folds
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.cost import Cost, Workload
 from neuralcov.core.counts import VALID, count_admitted, no_counts, not_finite
-from neuralcov.core.criterion import ALL_PROMISES, Criterion, resource, widths_of
+from neuralcov.core.criterion import ALL_PROMISES, Criterion, widths_of
+from neuralcov.core.hyper_parameters import resource
 from neuralcov.core.layout import Layout, group_by_width, in_execution_order
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Float, Int, Shaped

@@ -13,9 +13,10 @@ from typing import Any, Protocol, cast
 
 from torch import nn
 
-from neuralcov.core.criterion import Criterion, parameters_of
+from neuralcov.core.criterion import Criterion
 from neuralcov.core.errors import HyperParameterError, InputError
 from neuralcov.core.find_criterion import criterion_class
+from neuralcov.core.hyper_parameters import parameters_of
 from neuralcov.sources.samples import Samples
 
 

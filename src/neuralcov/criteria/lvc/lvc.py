@@ -24,7 +24,8 @@ from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.arguments import Glance
 from neuralcov.core.cost import Cost, Workload, tensor_bytes
 from neuralcov.core.counts import NOT_PLACEABLE, VALID, exclude_placeless, no_counts, not_finite
-from neuralcov.core.criterion import MERGE_EXACT, ORDER_FREE, SPLIT_FREE, Criterion, resource, widths_of, with_excluded
+from neuralcov.core.criterion import MERGE_EXACT, ORDER_FREE, SPLIT_FREE, Criterion, widths_of, with_excluded
+from neuralcov.core.hyper_parameters import resource
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.lvc import schema1
