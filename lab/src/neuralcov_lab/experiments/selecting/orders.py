@@ -13,11 +13,12 @@ from neuralcov.rank.collecting import Gathered
 from neuralcov.rank.columns import Names
 from neuralcov.rank.rank import queue_of
 
-GINI, OURS = "DeepGini", "margin + DSC"
+GINI, OURS = "DeepGini", "DeepGini + trust"
 # Method → the score it orders by, and whether the largest comes first.
 BY_SCORE = {
     GINI: ("gini", True),
     "margin": ("margin", False),
+    "trust": ("trust", False),
     "entropy": ("entropy", True),
     "max probability": ("most", False),
     "LSA": ("lsc", True),
