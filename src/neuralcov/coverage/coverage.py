@@ -53,7 +53,8 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             layers whose rows do not follow the batch (experts); ``None`` leaves a layer to what :meth:`probe` finds.
         steps: time steps of recurrent layers; by default those of the first batch.
         pool: what a neuron is over the unmasked tokens of an input: their ``"mean"``, the ``"last"`` of them, or their
-            ``"max"``. Convolutions are averaged whatever it says.
+            ``"max"``; or ``"tokens"``, where every unmasked token is an input of its own, with the label, predicted
+            class and name of the input that it is of. Convolutions are averaged whatever it says.
         cuda_graph: record updates as CUDA graphs, one per shape of input, and replay them: much faster at small
             batches. For a model on one GPU whose forward pass does the same for every input of a shape; what it
             decides in Python is decided once. Without effect on a CPU.
