@@ -286,7 +286,7 @@ class _Marking:
     """Mark which folds of a batch hit each cell: a plane of cells for each fold, packed into words at the end."""
 
     dealt: Int[Tensor, "batch"]
-    planes: Sequence[Bool[Tensor, "folds_and_one *cells"]]
+    planes: Sequence[Bool[Tensor, "folds_and_one ..."]]
 
     @classmethod
     def of(cls, state: AnyBitmap, batch: Activations, inputs: Bool[Tensor, "batch"]) -> _Marking:
