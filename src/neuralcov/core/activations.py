@@ -95,7 +95,7 @@ class Activations:
         predictions: ``(batch,)`` classes the model chose, where a criterion needs them.
         relevance: name → ``(batch, neurons)`` relevance for the predicted class, for NPC.
         present: name → ``(batch,)``, only for layers that some inputs lack (padded time steps).
-        keys: ``(batch, 2)`` content keys of the inputs, where the inputs are known; see :attr:`content_keys`.
+        keys: ``(batch, 2)`` content keys of the inputs, where the inputs are known; see ``content_keys``.
         valid: ``(batch,)``, which inputs may take part; others count as not finite. ``None`` if all may.
         ids: one name per input, text or number, where names are known. They only name, and tell no inputs apart.
         metadata: column → one value per input, such as ``{"weather": ("rain", "sun")}``.
@@ -142,7 +142,7 @@ class Activations:
         return cast(T, self._shared[key])
 
     def shared_during(self, work: Callable[[], object]) -> dict[Hashable, Any]:
-        """Do some work with this batch; return what it computed to be shared, for :meth:`take_over`."""
+        """Do some work with this batch; return what it computed to be shared, for ``take_over``."""
         before = set(self._shared)
         work()
         return {key: found for key, found in self._shared.items() if key not in before}
@@ -163,7 +163,7 @@ class Activations:
 
     @property
     def input_counts(self) -> Int[Tensor, "3"]:
-        """Return inputs that are finite, inputs that are not, and 0, as :mod:`neuralcov.core.counts` keeps them."""
+        """Return inputs that are finite, inputs that are not, and 0, as ``neuralcov.core.counts`` keeps them."""
 
         def count() -> Tensor:
             if self.device.type == "cpu":

@@ -55,7 +55,7 @@ def in_execution_order(
 
 
 class Layout(Mapping[str, LayerShape]):
-    """Map layer names to :class:`LayerShape`, in execution order, as fixed by the first batch.
+    """Map layer names to ``LayerShape``, in execution order, as fixed by the first batch.
 
     >>> layout = Layout({"conv": 8, "fc1": 4, "fc2": 4})
     >>> layout.neurons

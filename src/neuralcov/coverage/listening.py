@@ -34,12 +34,12 @@ class ListeningCoverage:
         """Listen to the passes of the model that are made within the block; nothing is run for it.
 
         A pass is one call of the model itself, and every row of it is an input: so are those of every step of
-        ``generate()``. It is observed when the next pass begins or the block ends, and :meth:`labels` in between
+        ``generate()``. It is observed when the next pass begins or the block ends, and ``labels`` in between
         belongs to it. Modes, gradients and autocast stay as they are. A block that ends by an exception observes all
         passes but the last.
 
         Args:
-            calibrate: learn from the passes, as :meth:`calibrate` does from training data.
+            calibrate: learn from the passes, as ``calibrate`` does from training data.
             counts: from the model to whether the call of it that begins is a pass, for frameworks that call the module
                 for more than its forward pass; by default every call is one.
 

@@ -49,7 +49,7 @@ def run_all(
     known: Callable[[Run], int] | None,
     relevance: bool,
 ) -> Iterator[Run]:
-    """Yield every batch of a loader after running the model on it, as :meth:`Coverage.runs` says."""
+    """Yield every batch of a loader after running the model on it, as ``Coverage.runs`` says."""
     seen, skip = 0, None if known is None else -1
     with reader.first(), reader.open():
         for batch in reader.inputs(data, lengths, title, progress):

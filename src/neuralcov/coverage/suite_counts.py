@@ -27,7 +27,7 @@ def decisions_of(batch: Activations) -> Int[Tensor, "batch"] | None:
 
 
 def with_decisions(batch: Activations, *, asked: bool) -> Activations:
-    """Return a batch without predictions if no criterion asked for them; :func:`decisions_of` still finds them."""
+    """Return a batch without predictions if no criterion asked for them; ``decisions_of`` still finds them."""
     if asked or batch.predictions is None:
         return batch
     bare = replace(batch, predictions=None)

@@ -16,9 +16,9 @@ from neuralcov.kernels.operations import among_top_k
 
 @dataclass(frozen=True, eq=False)
 class TKNC(BitmapCriterion):
-    r"""Top-k neuron coverage (Ma et al., DeepGauge, ASE 2018).
+    """Top-k neuron coverage (Ma et al., DeepGauge, ASE 2018).
 
-    .. math:: \text{TKNC} = \frac{|\{i : a_i \text{ among the } k \text{ largest of its layer for some input}\}|}{N}
+        TKNC = neurons among the k largest of their layer for some input / N
 
     Equal outputs go to the lower index. A layer of at most ``k`` neurons is covered by any input.
 

@@ -23,9 +23,9 @@ from neuralcov.kernels.operations import among_top_k
 
 @dataclass(frozen=True, eq=False)
 class TKNP(DistinctCriterion):
-    r"""Top-k neuron patterns (Ma et al., DeepGauge, ASE 2018).
+    """Top-k neuron patterns (Ma et al., DeepGauge, ASE 2018).
 
-    .. math:: \text{TKNP} = \bigl|\{(\operatorname{top}_k(l_1, x), \dots, \operatorname{top}_k(l_L, x)) : x\}\bigr|
+        TKNP = number of distinct patterns (top_k of layer 1, …, top_k of layer L)
 
     An input's pattern is the tuple over layers of the *set* of its k strongest neurons, equal outputs to
     the lower index. Patterns are counted by 128-bit keys: two different ones among a million share a key

@@ -52,7 +52,7 @@ from neuralcov.tap.unmeasured import unmeasured
 class Tap(LayerHooks):
     """Runs a model and gives the activations of its chosen layers.
 
-    Hooks exist only within :meth:`open`; the model is put into eval mode there (``mode="keep"`` leaves
+    Hooks exist only within ``open``; the model is put into eval mode there (``mode="keep"`` leaves
     it) and is afterwards as it was. Outputs are reduced inside the hook, so that feature maps are never
     held and in-place activations cannot overwrite them.
     """
@@ -304,7 +304,7 @@ class Tap(LayerHooks):
         return forward_pass.notes or {}
 
     def begin(self, inputs: Any, *, relevance: bool) -> ForwardPass:
-        """Begin a pass that somebody else makes; whoever calls this must :meth:`stop` it."""
+        """Begin a pass that somebody else makes; whoever calls this must ``stop`` it."""
         members = Members.of(inputs, self.batch_axis, None, form_of(self.model))
         keys = members.keys()
         forward_pass = self._begin_pass(inputs, members, None)
@@ -332,7 +332,7 @@ class Tap(LayerHooks):
             forward_pass.tape.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def read(self, forward_pass: ForwardPass, output: Any, *, predictions: bool, readable: bool) -> Activations:
-        """Return what a pass that was heard, and has ended, leaves; see :meth:`run`."""
+        """Return what a pass that was heard, and has ended, leaves; see ``run``."""
         self._layers.note(forward_pass.calls)
         self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
         bare, keys = Batch(None), forward_pass.keys

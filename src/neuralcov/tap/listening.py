@@ -24,6 +24,8 @@ from neuralcov.tap.tokens import TokenRows
 
 # So many layers are named in one sentence.
 _NAMED = 4
+# Where PyTorch calls modules and their hooks.
+_MODULE_FILE = nn.Module.__call__.__code__.co_filename
 
 
 @dataclass
@@ -138,7 +140,7 @@ class Ear:
             # Made by another coverage of the same model, it is none of the user's own.
             return
         self._turn.acquire()
-        caller = sys._getframe(1)
+        caller = _calling_frame()
         if self._under_way is not None:
             if self._under_way.is_around(caller):
                 self._under_way.depth += 1
@@ -200,6 +202,14 @@ class Ear:
         self._tap.stop()
         for _ in range(1 + (0 if under_way is None else under_way.depth)):
             self._turn.release()
+
+
+def _calling_frame() -> FrameType:
+    """Return the frame of the model's call whose hook is running, past decorators of the hook."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != _MODULE_FILE:
+        frame = frame.f_back
+    return frame or sys._getframe(1)
 
 
 @dataclass(eq=False)

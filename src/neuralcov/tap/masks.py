@@ -1,6 +1,6 @@
 """Masks: which tokens of a layer are padding, read off the masks that the modules around it are called with.
 
-While the model runs, a stack holds a :class:`~neuralcov.tap.scopes.Scope` for every module under way that can be called
+While the model runs, a stack holds a ``Scope`` for every module under way that can be called
 with a mask; every layer asks it once it has run.
 """
 

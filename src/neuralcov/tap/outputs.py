@@ -86,7 +86,7 @@ def to_neurons(
 def plain_neurons(output: Tensor, size: int, kind: OutputAxes) -> Tensor | None:
     """Reduce the output of the usual layer, which has a row per input and no axis of tokens; ``None`` for any other.
 
-    The same as :func:`to_neurons` gives, in fewer steps: a network of many small layers spends its time on these.
+    The same as ``to_neurons`` gives, in fewer steps: a network of many small layers spends its time on these.
     """
     shape = output.shape
     if len(shape) < 2 or shape[0] != size or output.is_complex():

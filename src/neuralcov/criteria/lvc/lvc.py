@@ -42,10 +42,10 @@ from neuralcov.statistics.statistic import Statistic
 
 @dataclass(frozen=True, eq=False)
 class LVC(Criterion[LVCState]):
-    r"""Layer volume coverage, neuralcov's own.
+    """Layer volume coverage, neuralcov's own.
 
-    .. math:: T = \Sigma_{train} + \text{ridge}\cdot\frac{\operatorname{tr}\Sigma_{train}}{m} I,\qquad
-              \text{LVC} = \operatorname*{mean}_l \frac{\log\det(T + \Sigma) - \log\det T}{m \ln 2}
+        T = Σ_train + ridge · tr(Σ_train)/m · I
+        LVC = mean over layers of (log det(T + Σ) − log det T) / (m · ln 2)
 
     in bits per neuron, with Σ the covariance of the suite (divided by n). 0 for at most one input. Layers
     that were constant in training are left out of the mean. Not monotone: redundant inputs lower it.

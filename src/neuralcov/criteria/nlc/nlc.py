@@ -52,9 +52,9 @@ class NLCState(State, name="nlc"):
 
 @dataclass(frozen=True, eq=False)
 class NLC(Criterion[NLCState]):
-    r"""Neural coverage (Yuan, Pang and Wang, ICSE 2023).
+    """Neural coverage (Yuan, Pang and Wang, ICSE 2023).
 
-    .. math:: \text{NLC} = \sum_l \frac{\lVert\Sigma^l\rVert_1}{m_l^2}
+        NLC = sum over layers of ‖Σ‖₁ / m²
 
     with Σ the covariance (divided by n) of the outputs of layer l over the suite and ‖·‖₁ the sum of
     absolute entries. The value starts at 0 and has no upper end.

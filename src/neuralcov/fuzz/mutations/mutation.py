@@ -167,7 +167,7 @@ def mutation(function: MutationFunction, *, geometric: bool = False, name: str |
     """Make a mutation of a function ``(batch, generator) -> batch``.
 
     Args:
-        function: see :class:`FunctionMutation`.
+        function: see ``FunctionMutation``.
         geometric: whether it moves the whole picture.
         name: by default the function's.
 
