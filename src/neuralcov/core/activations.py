@@ -99,7 +99,8 @@ class Activations:
         valid: ``(batch,)``, which inputs may take part; others count as not finite. ``None`` if all may.
         ids: one name per input, text or number, where names are known. They only name, and tell no inputs apart.
         metadata: column → one value per input, such as ``{"weather": ("rain", "sun")}``.
-        tokens: ``(batch,)``, where every input is one token of a longer one: its place there.
+        tokens: ``(batch, 2)``, where every input is one token of a longer one: the number of that one in its batch, and
+            the token's place in it.
         sources: ``(batch, 2)`` content keys of the longer inputs that tokens are of; folds are dealt by these.
 
     >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
@@ -116,7 +117,7 @@ class Activations:
     valid: Bool[Tensor, "_"] | None = None
     ids: Column | None = None
     metadata: Mapping[str, Column] = field(default_factory=dict)
-    tokens: Int[Tensor, "_"] | None = None
+    tokens: Int[Tensor, "_ 2"] | None = None
     sources: Int[Tensor, "_ 2"] | None = None
     _shared: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 

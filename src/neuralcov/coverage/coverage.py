@@ -153,6 +153,12 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         """Return a block within which hooks stay in place, for many single calls in a row."""
         return self._reader.open()
 
+    @property
+    def pool(self) -> str:
+        """What is made of the tokens of an input."""
+        tap = self._measurement.tap
+        return "mean" if tap is None else tap.known_rows.pool
+
     def probe(self, inputs: Any) -> None:
         """Find out which rows of each layer's output belong to which input; nothing is observed.
 

@@ -93,6 +93,11 @@ class Fuzzer:
     ) -> None:
         if settings is not None and rules is not None:
             raise InputError("both rules= and settings= were given: expected one; changes go by name, such as wave=64")
+        if coverage.pool == "tokens":
+            raise InputError(
+                "a campaign changes inputs whole, but pool='tokens' makes an input of every token: use pool='mean', "
+                "'last' or 'max'"
+            )
         chosen = (settings or settings_of(rules)).changed(**changes)
         roots = checked_inputs(inputs)
         input_format = format_of(roots, levels=levels, padding=padding, words=words)

@@ -262,9 +262,10 @@ class Tap(LayerHooks):
         classes = None if classes is None else classes.to(home)
         if self.known_rows.pool == TOKENS:
             forward_pass.divide()
-        rows, of_tokens = forward_pass.rows, {}
+        rows = forward_pass.rows
+        of_tokens: dict[str, Any] = {}
         if rows is not None:
-            of_tokens = {"tokens": rows.places, "sources": None if keys is None else rows.repeat(keys)}
+            of_tokens = {"tokens": rows.table, "sources": None if keys is None else rows.repeat(keys)}
             keys, names = None if keys is None else rows.keys(keys), rows.names(names)
             labels = None if labels is None else rows.repeat(labels)
             classes = None if classes is None else rows.repeat(classes)

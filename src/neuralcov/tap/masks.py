@@ -100,6 +100,7 @@ class LayerMasks:
         """Return what the layer's tokens count, ``None`` where no mask is known to be theirs."""
         found = deciding(self.scope, self.masks.size, tokens, self.source)
         lengths = self.masks.lengths
+        weights: TokenWeights | None
         if len(found) == 1:
             weights = self.masks.weights_of(found[0])
         else:
