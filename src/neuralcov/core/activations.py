@@ -100,9 +100,10 @@ class Activations:
         ids: one name per input, text or number, where names are known. They only name, and tell no inputs apart.
         metadata: column → one value per input, such as ``{"weather": ("rain", "sun")}``.
 
-    >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
-    >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
-    (2, [(2, 2, 3)])
+    Examples:
+        >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
+        >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
+        (2, [(2, 2, 3)])
     """
 
     layers: Mapping[str, Float[Tensor, "_ _"]]
