@@ -103,9 +103,10 @@ class Activations:
             the token's place in it.
         sources: ``(batch, 2)`` content keys of the longer inputs that tokens are of; folds are dealt by these.
 
-    >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
-    >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
-    (2, [(2, 2, 3)])
+    Examples:
+        >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
+        >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
+        (2, [(2, 2, 3)])
     """
 
     layers: Mapping[str, Float[Tensor, "_ _"]]

@@ -65,7 +65,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             salt; or ``"none"``.
         salt: a text of your own, for salted keys.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
         >>> cov = nc.Coverage(model, [nc.NC(0.5), nc.TKNC(1)])

@@ -21,7 +21,7 @@ def watch(model: nn.Module, criteria: Sequence[AnyCriterion], **options: Any) ->
         criteria: what to measure. Those that learn from training data need a coverage that was calibrated.
         options: further arguments of ``Coverage``, such as ``layers``.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
         >>> with nc.watch(model.eval(), [nc.NC(0.5)]) as cov:

@@ -250,7 +250,7 @@ class CC(Criterion[CCState]):
         distance: how far a cluster reaches.
         squared: compare squared distances with ``distance`` instead, as TensorFuzz does.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 2}, [nc.CC(5)])
         >>> cov.update(activations={"fc": torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 4.1]])})

@@ -29,7 +29,7 @@ class KMNC(BitmapCriterion):
     Args:
         sections: K, the number of equal sections of each neuron's range.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 1}, [nc.KMNC(4)])
         >>> cov.calibrate(activations={"fc": torch.tensor([[0.0], [1.0]])})

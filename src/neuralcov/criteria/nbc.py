@@ -22,7 +22,7 @@ class NBC(BitmapCriterion):
 
     over all inputs, with ``[lo, hi]`` each neuron's range over the training data.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 2}, [nc.NBC()])
         >>> cov.calibrate(activations={"fc": torch.tensor([[0.0, 0.0], [1.0, 1.0]])})

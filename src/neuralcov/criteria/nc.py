@@ -26,7 +26,7 @@ class NC(BitmapCriterion):
     Args:
         threshold: what the scaled output must exceed, in [0, 1).
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 4}, [nc.NC(0.5)])
         >>> cov.update(activations={"fc": torch.tensor([[0.0, 1.0, 0.6, 0.2]])})

@@ -22,7 +22,7 @@ class SNAC(BitmapCriterion):
 
     with ``hi`` the largest output of each neuron over the training data.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 2}, [nc.SNAC()])
         >>> cov.calibrate(activations={"fc": torch.tensor([[0.0, 0.0], [1.0, 1.0]])})

@@ -25,7 +25,7 @@ class TKNC(BitmapCriterion):
     Args:
         k: how many neurons of each layer count as its strongest.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 4}, [nc.TKNC(1)])
         >>> cov.update(activations={"fc": torch.tensor([[1.0, 3.0, 3.0, 2.0], [1.0, 0.0, 0.0, 0.0]])})

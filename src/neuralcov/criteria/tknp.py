@@ -36,7 +36,7 @@ class TKNP(DistinctCriterion):
         sketch: keep only so many patterns, those of smallest key, in 24 bytes each: the value is then an estimate with
             a relative error of about 1/√sketch, and exact below so many. For suites of more than 10⁷ inputs.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 3}, [nc.TKNP(2)])
         >>> cov.update(activations={"fc": torch.tensor([[3.0, 2.0, 1.0], [2.0, 3.0, 1.0], [1.0, 2.0, 3.0]])})

@@ -62,7 +62,7 @@ class Fuzzer:
         notes: plain data kept in the configuration, for whoever started the campaign.
         changes: fields of the settings by name, such as ``wave=64``; they go before ``settings``.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
         >>> seeds = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0))

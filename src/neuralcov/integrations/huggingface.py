@@ -37,7 +37,7 @@ def watch_trainer(
     Returns:
         The coverage of the last evaluation.
 
-    Example:
+    Examples:
         ``cov = watch_trainer(trainer, [nc.NC(0.75)]); trainer.evaluate()["eval_nc_0.75"]``
     """
     loop = getattr(trainer, "evaluation_loop", None)

@@ -36,7 +36,7 @@ class CoverageMetric(Metric):
             the same model.
         options: further arguments of ``torchmetrics.Metric``.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
         >>> metric = CoverageMetric(nc.Coverage(model, [nc.NC(0.5)]))

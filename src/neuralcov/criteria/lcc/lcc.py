@@ -64,7 +64,7 @@ class LCC(DistinctCriterion):
             with a relative error of about 1/√sketch, and exact below so many. For suites of more than 10⁷ inputs.
         memory: what projections of training data may take on the device while calibrating, before they go to disk.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> x = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
         >>> cov = nc.Coverage.of_layers({"fc": 3}, [nc.LCC()])

@@ -63,7 +63,7 @@ class LVC(Criterion[LVCState]):
         refresh: how many inputs ``admit`` takes on one factorisation; 1, the default, judges each on the state it
             meets. A limit on resources, no part of the criterion's identity.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> x = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
         >>> cov = nc.Coverage.of_layers({"fc": 3}, [nc.LVC()])

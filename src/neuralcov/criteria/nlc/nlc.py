@@ -70,7 +70,7 @@ class NLC(Criterion[NLCState]):
             bytes whatever its width. Another number than NLC, and named so: a layer's value is that of its projection.
         memory: what the covariances of all classes may take, such as ``"16GiB"``, with what it takes to join a batch.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 2}, [nc.NLC()])
         >>> cov.update(activations={"fc": torch.tensor([[0.0, 0.0], [2.0, 2.0]])})

@@ -64,7 +64,7 @@ class NPC(BitmapCriterion):
         upper: in activation mode the largest distance that counts; by default, per layer, the largest among the
             training inputs, each compared with all but itself. A layer where that is 0 covers nothing.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> relevance = {"fc": torch.tensor([[3.0, 1.0, 0.0], [3.0, 1.0, 0.0], [0.0, 1.0, 3.0]])}
         >>> classes = torch.tensor([0, 0, 1])

@@ -49,7 +49,7 @@ class SS(Criterion[SSState]):
     A network of one layer has the value 0. Exact and linear in inputs × neurons, though the definition
     compares all pairs of inputs; see ``neuralcov.criteria.ss.signs``.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc1": 2, "fc2": 1}, [nc.SS()])
         >>> fc1 = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0]])

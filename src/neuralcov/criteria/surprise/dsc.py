@@ -36,7 +36,7 @@ class DSC(SurpriseCriterion):
         by: ``"predicted"`` or ``"label"``; ``None`` is refused, since other classes are needed.
         layers: see ``SurpriseCriterion``, as for the rest.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 1}, [nc.DSC(0.1)])
         >>> cov.calibrate(activations={"fc": torch.tensor([[0.0], [4.0]])}, predictions=[0, 1])

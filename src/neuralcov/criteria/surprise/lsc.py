@@ -42,7 +42,7 @@ class LSC(SurpriseCriterion):
             scaled by Scott's rule, as SciPy's ``gaussian_kde``; needs more traces than neurons in every class.
         by: see ``SurpriseCriterion``, as for the rest.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 1}, [nc.LSC(10, 1.0, by=None)])
         >>> cov.calibrate(activations={"fc": torch.tensor([[-1.0], [1.0]])})

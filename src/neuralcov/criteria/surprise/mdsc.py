@@ -36,7 +36,7 @@ class MDSC(SurpriseCriterion):
         ridge: regularisation, as a share of the class's mean variance.
         by: see ``SurpriseCriterion``, as for the rest.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 1}, [nc.MDSC(10, by=None)])
         >>> cov.calibrate(activations={"fc": torch.tensor([[-1.0], [1.0]])})
