@@ -39,8 +39,8 @@ class Lanes:
 
     def first_busy(self, start: int) -> int | None:
         """Return the first track, from ``start`` on and round about, in which a parent is under way."""
-        turn = (np.arange(self.tracks) + start) % self.tracks
-        return next((int(track) for track in turn if not self.track_is_idle(track)), None)
+        turn = ((np.arange(self.tracks) + start) % self.tracks).tolist()
+        return next((track for track in turn if not self.track_is_idle(track)), None)
 
     def track_of(self, lanes: np.ndarray) -> int:
         """Return the track of the lanes that a wave names; the first for none."""

@@ -41,13 +41,15 @@ class JudgedWave:
         inputs: the mutants worth saving, on the device.
         moved: the moved root inputs of what was kept, on the device.
         admitted: the rows that coverage admitted.
-        batch: what the layers gave for them; ``None`` where there are none.
+        rows: the rows that the model gave something for.
+        batch: what its layers gave for them; ``None`` where coverage takes no part.
     """
 
     record: WaveRecord
     inputs: Tensor
     moved: Tensor
     admitted: np.ndarray
+    rows: np.ndarray
     batch: Activations | None
 
 
@@ -184,8 +186,8 @@ class Search:
         moved = _rows(wave.comparisons, kept[self.state.taken_along(table[kept])])
         inputs = _rows(mutants, np.flatnonzero(table["saved"]))
         record = WaveRecord(self.state.counts.waves, table, inputs.cpu().numpy(), moved.cpu().numpy(), messages)
-        batch = None if result.activations is None or not admitted.any() else result.activations
-        return JudgedWave(record, inputs, moved, rows[admitted], batch)
+        batch = result.activations if self.settings.uses_coverage else None
+        return JudgedWave(record, inputs, moved, rows[admitted], rows, batch)
 
     def _decide(self, table: np.ndarray, rows: np.ndarray, admitted: np.ndarray, messages: Mapping[int, str]) -> None:
         """Write into a table which mutants are kept, of those that were run, and which are saved."""
@@ -200,6 +202,22 @@ class Search:
         )
         table["verdict"][rows] = np.where(self.guide.keep(self.state, judged), KEPT, NO_GAIN)
         table["saved"] = self.state.worth_saving(table, messages)
+
+    def decide_again(self, told: WaveRecord, admitted: np.ndarray) -> np.ndarray:
+        """Return the candidates of a wave that was judged on an earlier state, as they are judged on this one.
+
+        Of those that were not kept or saved there, the mutants are not at hand: they are not kept or saved here.
+
+        Args:
+            told: the wave as it was judged.
+            admitted: which of its candidates coverage admits now.
+        """
+        table, before = told.candidates.copy(), told.candidates
+        rows = np.flatnonzero((before["verdict"] == KEPT) | (before["verdict"] == NO_GAIN))
+        self._decide(table, rows, admitted[rows], told.messages)
+        table["verdict"][(table["verdict"] == KEPT) & (before["verdict"] != KEPT)] = NO_GAIN
+        table["saved"] = self.state.worth_saving(table, told.messages) & (before["saved"] != 0)
+        return table
 
     def _read(self, result: RunResult) -> dict[str, np.ndarray]:
         """Return what coverage admitted, what is finite, predicted classes and margins, brought to the host together.
