@@ -1,4 +1,4 @@
-"""The commands; :mod:`neuralcov.cli.exits` says how they end."""
+"""The commands; ``neuralcov.cli.exits`` says how they end."""
 
 from __future__ import annotations
 

@@ -43,16 +43,16 @@ class Fuzzer:
     moved by the lineage's geometric mutation, and a lineage holds at most one.
 
     A mutant is a fault if the model was right on the root input and is not on the mutant, whether or not the mutant
-    is kept. ``guide=`` searches otherwise than by coverage, see :class:`FuzzSettings`.
+    is kept. ``guide=`` searches otherwise than by coverage, see ``FuzzSettings``.
 
     Args:
         coverage: holds the model and the criteria that guide; a mutant is kept if any of them gains.
         inputs: the seeds: images as bytes or floats in [0, 1], or tokens ``(inputs, length)``.
         labels: their classes; by default what the model predicts for them.
-        mutations: by default :func:`image_mutations` or :func:`text_mutations` for inputs of that format.
+        mutations: by default ``image_mutations`` or ``text_mutations`` for inputs of that format.
         preprocess: from pixels in [0, 1], or tokens, to what the model takes.
         folder: where the campaign is kept; without one it is kept in memory only.
-        settings: how to search, see :class:`FuzzSettings`.
+        settings: how to search, see ``FuzzSettings``.
         rules: settings by name, in place of ``settings``: ``"published"``, those of the NLC paper's public artefact,
             or ``"paper"``, those of its text.
         validity: a rule of one's own, ``(mutants, comparisons) -> (batch,) booleans`` over inputs as they are stored,
@@ -60,12 +60,12 @@ class Fuzzer:
         levels: the byte that stands for 1.0.
         padding: the token behind a text's end.
         words: the vocabulary, a word per token, to show texts with.
-        checks: faults of the user's own, see :class:`MutantBatch`.
-        against: a second model that should agree, see :class:`SecondModel`.
+        checks: faults of the user's own, see ``MutantBatch``.
+        against: a second model that should agree, see ``SecondModel``.
         notes: plain data kept in the configuration, for whoever started the campaign.
         changes: fields of the settings by name, such as ``wave=64``; they go before ``settings``.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
         >>> seeds = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -96,6 +96,11 @@ class Fuzzer:
     ) -> None:
         if settings is not None and rules is not None:
             raise InputError("both rules= and settings= were given: expected one; changes go by name, such as wave=64")
+        if coverage.pool == "tokens":
+            raise InputError(
+                "a campaign changes inputs whole, but pool='tokens' makes an input of every token: use pool='mean', "
+                "'last' or 'max'"
+            )
         chosen = (settings or settings_of(rules)).changed(**changes)
         roots = checked_inputs(inputs)
         input_format = format_of(roots, levels=levels, padding=padding, words=words)
