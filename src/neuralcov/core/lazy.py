@@ -33,7 +33,8 @@ def export_lazily(package: str, homes: Mapping[str, str], folders: Sequence[str]
 
     module = sys.modules[package]
     vars(module).update(__getattr__=find, __dir__=names)
-    covered: dict[str, Any] = {name: _first(name, find) for name, home in homes.items() if _is_in(home, f"{package}.{name}")}
+    hidden = [name for name, home in homes.items() if _is_in(home, f"{package}.{name}")]
+    covered: dict[str, Any] = {name: _first(name, find) for name in hidden}
     if covered:
         # Sent to another process, within a function that uses it, a package is a name there too.
         by_name = {"__reduce__": lambda module: (importlib.import_module, (package,))}
