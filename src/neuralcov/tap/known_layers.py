@@ -55,6 +55,8 @@ class KnownLayers:
     def complete(self, forward_pass: ForwardPass, model: nn.Module) -> None:
         """Fill in layers that did not fire in this pass, and calls of recurrent cells that shorter inputs lack."""
         left_out = self._rows.left_out
+        if not forward_pass.layers and left_out.keys() >= self._chosen.keys():
+            raise LayerError(f"no layer is left to measure: {self._rows.sentence}")
         if not forward_pass.layers:
             raise never_fired([name for name in self._chosen if name not in left_out])
         if not self._checked:
