@@ -53,7 +53,8 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             layers whose rows do not follow the batch (experts); ``None`` leaves a layer to what ``probe`` finds.
         steps: time steps of recurrent layers; by default those of the first batch.
         pool: what a neuron is over the unmasked tokens of an input: their ``"mean"``, the ``"last"`` of them, or their
-            ``"max"``. Convolutions are averaged whatever it says.
+            ``"max"``; or ``"tokens"``, where every unmasked token is an input of its own, with the label, predicted
+            class and name of the input that it is of. Convolutions are averaged whatever it says.
         cuda_graph: record updates as CUDA graphs, one per shape of input, and replay them: much faster at small
             batches. For a model on one GPU whose forward pass does the same for every input of a shape; what it
             decides in Python is decided once. Without effect on a CPU.
@@ -151,6 +152,12 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     def tap(self) -> AbstractContextManager[None]:
         """Return a block within which hooks stay in place, for many single calls in a row."""
         return self._reader.open()
+
+    @property
+    def pool(self) -> str:
+        """What is made of the tokens of an input."""
+        tap = self._measurement.tap
+        return "mean" if tap is None else tap.known_rows.pool
 
     def probe(self, inputs: Any) -> None:
         """Find out which rows of each layer's output belong to which input; nothing is observed.

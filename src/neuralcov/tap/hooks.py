@@ -28,7 +28,7 @@ from neuralcov.tap.layers import LayerChoice, choose_layers, module_name
 from neuralcov.tap.masks import MaskNotes, Masks, Watched
 from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.options import check_options, device_of
-from neuralcov.tap.outputs import MEAN, Decisions, scores_of
+from neuralcov.tap.outputs import MEAN, TOKENS, Decisions, scores_of
 from neuralcov.tap.preserve import (
     Block,
     is_compiled,
@@ -257,14 +257,27 @@ class Tap(LayerHooks):
         self._steps.keep(forward_pass.steps)
         self._mask_notes.take(forward_pass.masks)
         home = next(iter(forward_pass.layers.values())).device
+        keys = None if keys is None else keys.to(statistics_device(home), non_blocking=True)
+        names, labels = batch.names(size), None if batch.labels is None else batch.labels.to(home)
+        classes = None if classes is None else classes.to(home)
+        if self.known_rows.pool == TOKENS:
+            forward_pass.divide()
+        rows = forward_pass.rows
+        of_tokens: dict[str, Any] = {}
+        if rows is not None:
+            of_tokens = {"tokens": rows.table, "sources": None if keys is None else rows.repeat(keys)}
+            keys, names = None if keys is None else rows.keys(keys), rows.names(names)
+            labels = None if labels is None else rows.repeat(labels)
+            classes = None if classes is None else rows.repeat(classes)
         return Activations(
             layers=forward_pass.layers,
-            labels=None if batch.labels is None else batch.labels.to(home),
-            predictions=None if classes is None else classes.to(home),
+            labels=labels,
+            predictions=classes,
             relevance=explained,
             present=forward_pass.present,
-            keys=None if keys is None else keys.to(statistics_device(home), non_blocking=True),
-            **batch.names(size),
+            keys=keys,
+            **names,
+            **of_tokens,
         )
 
     def probe(self, batch: Batch) -> None:

@@ -20,6 +20,7 @@ from neuralcov.tap.forward_pass import ForwardPass
 from neuralcov.tap.hooks import Tap
 from neuralcov.tap.preserve import is_measured_pass, turn_of
 from neuralcov.tap.signatures import Form, form_of
+from neuralcov.tap.tokens import TokenRows
 
 # So many layers are named in one sentence.
 _NAMED = 4
@@ -87,7 +88,7 @@ class Ear:
     Args:
         tap: of the model.
         begins: called before each pass.
-        ends: given what each pass left, and the labels among its arguments.
+        ends: given what each pass left, the labels among its arguments, and the rows of tokens it was divided into.
         relevance: whether to follow the logit of the chosen class back to every layer.
         predictions: whether an output that has no classes to read is refused.
         readable: whether to read classes off outputs that have some.
@@ -99,7 +100,7 @@ class Ear:
         tap: Tap,
         *,
         begins: Callable[[], None],
-        ends: Callable[[Activations, Any], None],
+        ends: Callable[[Activations, Any, TokenRows | None], None],
         relevance: bool,
         predictions: bool,
         readable: bool,
@@ -172,13 +173,13 @@ class Ear:
         if not forward_pass.layers and not forward_pass.unread:
             heard.empty += 1
             return
-        heard.inputs += forward_pass.size
         with plain_arithmetic():
             found = self._tap.read(forward_pass, output, predictions=self._predictions, readable=self._readable)
             for layer in self._tap.chosen:
                 if layer not in forward_pass.calls and layer not in self._tap.known_rows.left_out:
                     heard.skipped[layer] = heard.skipped.get(layer, 0) + 1
-            self._ends(found, under_way.labels)
+            heard.inputs += found.size
+            self._ends(found, under_way.labels, forward_pass.rows)
 
     def _at_last(self, model: nn.Module, args: Any, output: Any) -> None:
         under_way = self._under_way
