@@ -24,9 +24,7 @@ _FRESH = ("zoo", "demo", "torchvision", "timm")
 _PUBLISHED = ("inception", "adain")
 
 
-def load_model(
-    text: str, weights: Path | None = None, device: str = "cpu", *, empty: bool = False
-) -> nn.Module:
+def load_model(text: str, weights: Path | None = None, device: str = "cpu", *, empty: bool = False) -> nn.Module:
     """Build the model that ``text`` names, in eval mode, with weights loaded if given.
 
     Args:
@@ -56,7 +54,9 @@ def load_model(
         load_weights(model, weights)
     without = next((name for name, parameter in model.named_parameters() if parameter.is_meta), None)
     if without is not None and not empty:
-        raise InputError(f"model {text!r} has no weights ({without!r} is on the device meta): build it with its weights")
+        raise InputError(
+            f"model {text!r} has no weights ({without!r} is on the device meta): build it with its weights"
+        )
     return (model if without is not None else model.to(usable_device(device))).eval()
 
 
