@@ -354,6 +354,18 @@ def test_activations_in_bfloat16_of_numpy_as_jax_gives_them():
     assert one.values() == other.values()
 
 
+def test_activations_of_jax_in_bfloat16():
+    jax = pytest.importorskip("jax")
+    values = torch.randn(9, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+    given = jax.numpy.asarray(values.float().numpy()).astype("bfloat16")
+    one, other = (nc.Coverage.of_layers({"fc": 4}, [nc.NLC(rule="all"), nc.KMNC(10)]) for _ in range(2))
+    one.calibrate(activations={"fc": given})
+    other.calibrate(activations={"fc": values})
+    one.update(activations={"fc": given[:5]})
+    other.update(activations={"fc": values[:5]})
+    assert one.values() == other.values()
+
+
 def test_arrays_that_are_no_numbers_are_refused_in_one_sentence():
     coverage = nc.Coverage.of_layers({"fc": 1}, [nc.NC()])
     for given in (np.zeros((2, 1), dtype=[("a", "f4"), ("b", "f4")]), np.array([["a"], ["b"]])):

@@ -169,7 +169,7 @@ class BatchReader:
         """Run the model on a batch of a loader, with the classes it chose where there are some to read.
 
         Args:
-            batch: as :meth:`inputs` gives it.
+            batch: as ``inputs`` gives it.
             relevance: whether to compute relevance where a criterion needs it.
         """
         return self._run(self.tap(hint=""), batch, readable=True, relevance=relevance)

@@ -19,6 +19,7 @@ from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.ownership import GraphOwned
 from neuralcov.coverage.suite_counts import DECISIONS, decisions_of, with_decisions
 from neuralcov.tap import Batch, Tap
+from neuralcov.tap.outputs import TOKENS
 
 # How many shapes of input are recorded in one block; further ones are run in the ordinary way.
 _MOST_SHAPES = 4
@@ -97,8 +98,8 @@ class GraphedUpdates:
         collection = self.collection
         if not self._depth or not isinstance(batch.inputs, Tensor) or "relevance" in collection.needs:
             return False
-        if self.tap.spread or batch.lengths is not None:
-            # What ranks tell each other is not recorded, nor what depends on lengths.
+        if self.tap.spread or batch.lengths is not None or self.tap.known_rows.pool == TOKENS:
+            # What ranks tell each other is not recorded, nor what depends on lengths, or how many tokens there are.
             return False
         if batch.inputs.shape[self.tap.batch_axis] == 0:
             return False

@@ -65,7 +65,7 @@ class KnownLayers:
             self._checked = True
         self._steps.complete(forward_pass)
         if not self.widths:
-            widths = {layer: outputs.shape[1] for layer, outputs in forward_pass.layers.items()}
+            widths = {layer: outputs.shape[-1] for layer, outputs in forward_pass.layers.items()}
             silent = [name for name in self._chosen if name not in forward_pass.calls and name not in left_out]
             self.widths = with_silent_modules(widths, self._chosen, silent, self._rows.widths, self._steps.most)
         if not self.widths.keys() <= forward_pass.layers.keys():

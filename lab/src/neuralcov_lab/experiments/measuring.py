@@ -205,7 +205,7 @@ class ChunkedCollection:
 
     @property
     def states(self) -> tuple[SharedStates | None, ...]:
-        """What :meth:`start_from` takes; not overwritten from here on."""
+        """What ``start_from`` takes; not overwritten from here on."""
         return tuple(collection.share() for collection, _ in self._collections)
 
     @property
