@@ -304,9 +304,9 @@ class Tap(LayerHooks):
             self._pass = None
         return forward_pass.notes or {}
 
-    def begin(self, inputs: Any, *, relevance: bool) -> ForwardPass:
+    def begin(self, inputs: Any, batch: int | str | None = None, *, relevance: bool) -> ForwardPass:
         """Begin a pass that somebody else makes; whoever calls this must ``stop`` it."""
-        members = Members.of(inputs, self.batch_axis, None, form_of(self.model))
+        members = Members.of(inputs, self.batch_axis, batch, form_of(self.model))
         keys = members.keys()
         forward_pass = self._begin_pass(inputs, members, None)
         forward_pass.heard, forward_pass.keys = True, keys
