@@ -101,7 +101,7 @@ def measure_named(
         save_calibration: where to write what calibration learnt.
         expect: what to check of the model before anything runs.
         ranks: the processes that share the suite, each of which makes this call; all end with the whole.
-        sync: how they do, as for :meth:`Coverage.assess`.
+        sync: how they do, as for ``Coverage.assess``.
     """
     shard = None if names.shard is None else Shard.parse(names.shard)
     shared: dict[str, Any] = {"progress": None if ranks is None or not ranks.rank else False}

@@ -94,14 +94,18 @@ class Activations:
         predictions: ``(batch,)`` classes the model chose, where a criterion needs them.
         relevance: name → ``(batch, neurons)`` relevance for the predicted class, for NPC.
         present: name → ``(batch,)``, only for layers that some inputs lack (padded time steps).
-        keys: ``(batch, 2)`` content keys of the inputs, where the inputs are known; see :attr:`content_keys`.
+        keys: ``(batch, 2)`` content keys of the inputs, where the inputs are known; see ``content_keys``.
         valid: ``(batch,)``, which inputs may take part; others count as not finite. ``None`` if all may.
         ids: one name per input, text or number, where names are known. They only name, and tell no inputs apart.
         metadata: column → one value per input, such as ``{"weather": ("rain", "sun")}``.
+        tokens: ``(batch, 2)``, where every input is one token of a longer one: the number of that one in its batch, and
+            the token's place in it.
+        sources: ``(batch, 2)`` content keys of the longer inputs that tokens are of; folds are dealt by these.
 
-    >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
-    >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
-    (2, [(2, 2, 3)])
+    Examples:
+        >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
+        >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
+        (2, [(2, 2, 3)])
     """
 
     layers: Mapping[str, Float[Tensor, "_ _"]]
@@ -113,6 +117,8 @@ class Activations:
     valid: Bool[Tensor, "_"] | None = None
     ids: Column | None = None
     metadata: Mapping[str, Column] = field(default_factory=dict)
+    tokens: Int[Tensor, "_ 2"] | None = None
+    sources: Int[Tensor, "_ 2"] | None = None
     _shared: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -137,7 +143,7 @@ class Activations:
         return cast(T, self._shared[key])
 
     def shared_during(self, work: Callable[[], object]) -> dict[Hashable, Any]:
-        """Do some work with this batch; return what it computed to be shared, for :meth:`take_over`."""
+        """Do some work with this batch; return what it computed to be shared, for ``take_over``."""
         before = set(self._shared)
         work()
         return {key: found for key, found in self._shared.items() if key not in before}
@@ -158,7 +164,7 @@ class Activations:
 
     @property
     def input_counts(self) -> Int[Tensor, "3"]:
-        """Return inputs that are finite, inputs that are not, and 0, as :mod:`neuralcov.core.counts` keeps them."""
+        """Return inputs that are finite, inputs that are not, and 0, as ``neuralcov.core.counts`` keeps them."""
 
         def count() -> Tensor:
             if self.device.type == "cpu":
@@ -180,9 +186,14 @@ class Activations:
         layers = self.layers.values()
         return self.shared("content keys", lambda: activation_keys([outputs.to(self.device) for outputs in layers]))
 
+    @property
+    def dealing_keys(self) -> Int[Tensor, "batch 2"]:
+        """Return the keys by which inputs are dealt to folds, or held out: the same for all tokens of one input."""
+        return self.content_keys if self.sources is None else self.sources
+
     def folds(self, count: int) -> Int[Tensor, "batch"]:
         """Deal the inputs to ``count`` folds by their content keys, whatever batch they come in."""
-        return self.shared(("folds", count), lambda: folds(self.content_keys.to(self.device), count))
+        return self.shared(("folds", count), lambda: folds(self.dealing_keys.to(self.device), count))
 
     @classmethod
     def cat(cls, batches: Sequence[Activations]) -> Activations:
@@ -213,6 +224,8 @@ class Activations:
             valid=None if all(b.valid is None for b in batches) else torch.cat([_valid_rows(b) for b in batches]),
             ids=None if any(b.ids is None for b in batches) else join(b.ids or () for b in batches),
             metadata=join_columns([(batch.size, batch.metadata) for batch in batches]),
+            tokens=rows([batch.tokens for batch in batches]),
+            sources=rows([batch.sources for batch in batches]),
         )
 
     def take(self, rows: slice | Tensor) -> Activations:
@@ -234,6 +247,8 @@ class Activations:
             valid=None if self.valid is None else rows_of(self.valid),
             ids=None if self.ids is None else pick(self.ids, rows),
             metadata=pick_columns(self.metadata, rows),
+            tokens=None if self.tokens is None else rows_of(self.tokens),
+            sources=None if self.sources is None else rows_of(self.sources),
         )
         if "stacked" in self._shared and isinstance(rows, slice):
             part._shared["stacked"] = (tuple(s.take(rows) for s in self.stacks), self.finite[rows])

@@ -172,7 +172,7 @@ class BatchReader:
         """Run the model on a batch of a loader, with the classes it chose where there are some to read.
 
         Args:
-            batch: as :meth:`inputs` gives it.
+            batch: as ``inputs`` gives it.
             relevance: whether to compute relevance where a criterion needs it.
         """
         return self._run(self.tap(hint=""), batch, readable=True, relevance=relevance)
@@ -238,11 +238,7 @@ class BatchReader:
             self._observe_plain(batch, watcher)
             return
         self.watch()
-
-        def look(found: Activations) -> None:
-            if watcher is not None:
-                watcher.watch(found, batch.inputs)
-
+        look = None if watcher is None else lambda found: watcher.watch(found, batch.inputs)
         graphs.update(batch, lambda whole: self._observe_plain(whole, watcher), look)
 
     def _observe_plain(self, batch: Batch, watcher: Watcher | None) -> list[Activations]:

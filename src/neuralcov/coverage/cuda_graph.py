@@ -25,6 +25,7 @@ from neuralcov.coverage.pace import Pace
 from neuralcov.coverage.recordable import Traces, against_hooks, against_model, circumstances, shape_of, told_shape
 from neuralcov.coverage.suite_counts import DECISIONS, decisions_of, with_decisions
 from neuralcov.tap import Batch, Tap
+from neuralcov.tap.outputs import TOKENS
 
 AUTO = "auto"
 
@@ -43,7 +44,7 @@ class GraphedUpdates:
     By ``"auto"`` the first two batches of a shape are plain calls, which show whether anything speaks against
     recording. At the third the pass is recorded, replayed, and compared with plain calls of the same batch, whose
     results count; from then on batches are replayed. Whatever cannot be recorded stays with plain calls, and
-    :meth:`explain` says why. By ``True`` the second batch is recorded unseen, and what cannot be is an error.
+    ``explain`` says why. By ``True`` the second batch is recorded unseen, and what cannot be is an error.
 
     A recording holds the forward pass, the reduction to neurons, the observation by every criterion whose state has a
     fixed size, and what the other criteria can prepare; these observe afterwards, in the ordinary way. States with
@@ -103,6 +104,8 @@ class GraphedUpdates:
             return "relevance is followed back through the model, which is not recorded"
         if self.tap.spread:
             return "the model is spread over ranks, and what these tell each other is not recorded"
+        if self.tap.known_rows.pool == TOKENS:
+            return "every token is an input of its own, and how many there are is not known before"
         return against_model(self.tap) or (against_hooks(self.tap) if self.rule == AUTO else None)
 
     @in_turn

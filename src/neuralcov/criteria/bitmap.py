@@ -42,8 +42,8 @@ _BEYOND = 1 << 60
 class BitmapCriterion(Criterion[AnyBitmap], base=True):
     """Tick off cells: the value is the share of cells that some input hit.
 
-    Usually every neuron has :attr:`cells` cells, and :meth:`hits` says which of them an input hits. Where cells belong
-    to no neuron, give their :meth:`shape` and :meth:`flat_hits` instead.
+    Usually every neuron has ``cells`` cells, and ``hits`` says which of them an input hits. Where cells belong
+    to no neuron, give their ``shape`` and ``flat_hits`` instead.
 
     Args:
         errors: whether to keep which of ten folds of the inputs have hit each cell, for the value's standard error by
@@ -83,7 +83,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     def tick(self, stack: Stack, ticks: Bool[Tensor, "layers width *cells"]) -> bool:
         """Tick off what a stack hits, in place and in one kernel, if there is one; return whether it was done.
 
-        The same cells as by :meth:`hits`. Asked only where kernels run; what says no for one stack says so for all.
+        The same cells as by ``hits``. Asked only where kernels run; what says no for one stack says so for all.
         """
         return False
 
@@ -92,9 +92,9 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         raise NotImplementedError(f"{type(self).__name__}: flat_hits(batch) goes with shape(layout)")
 
     def flat_hits(self, batch: Activations) -> Int[Tensor, "batch k"]:
-        """Return up to k cells that each input hits, by their numbers in :meth:`shape` read row by row; −1 for none.
+        """Return up to k cells that each input hits, by their numbers in ``shape`` read row by row; −1 for none.
 
-        Hits of inputs that :meth:`exclusions` names are dropped afterwards.
+        Hits of inputs that ``exclusions`` names are dropped afterwards.
         """
         raise NotImplementedError(f"{type(self).__name__}: shape(layout) goes with flat_hits(batch)")
 
@@ -307,7 +307,7 @@ class _Marking:
     """Mark which folds of a batch hit each cell: a plane of cells for each fold, packed into words at the end."""
 
     dealt: Int[Tensor, "batch"]
-    planes: Sequence[Bool[Tensor, "folds_and_one *cells"]]
+    planes: Sequence[Bool[Tensor, "folds_and_one ..."]]
 
     @classmethod
     def of(cls, state: AnyBitmap, batch: Activations, inputs: Bool[Tensor, "batch"]) -> _Marking:

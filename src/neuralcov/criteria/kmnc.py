@@ -19,11 +19,10 @@ from neuralcov.statistics.statistic import Statistic
 
 @dataclass(frozen=True, eq=False)
 class KMNC(BitmapCriterion):
-    r"""K-multisection neuron coverage (Ma et al., DeepGauge, ASE 2018).
+    """K-multisection neuron coverage (Ma et al., DeepGauge, ASE 2018).
 
-    .. math:: \text{section}(a) = \min\left(\left\lfloor \frac{a - lo}{hi - lo}\,K \right\rfloor, K - 1\right)
-              \text{ for } lo \le a \le hi,\qquad
-              \text{KMNC} = \frac{\text{sections covered}}{K\,N}
+        section(a) = min(⌊(a − lo) / (hi − lo) · K⌋, K − 1)    for lo ≤ a ≤ hi
+        KMNC = sections covered / (K · N)
 
     with ``[lo, hi]`` the neuron's range over the training data. Outputs outside the range, and neurons
     that were constant in training, cover nothing. Sections are found in float64.
@@ -31,7 +30,7 @@ class KMNC(BitmapCriterion):
     Args:
         sections: K, the number of equal sections of each neuron's range.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 1}, [nc.KMNC(4)])
         >>> cov.calibrate(activations={"fc": torch.tensor([[0.0], [1.0]])})

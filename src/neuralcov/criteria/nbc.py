@@ -17,13 +17,13 @@ from neuralcov.statistics.statistic import Statistic
 
 @dataclass(frozen=True, eq=False)
 class NBC(BitmapCriterion):
-    r"""Neuron boundary coverage (Ma et al., DeepGauge, ASE 2018).
+    """Neuron boundary coverage (Ma et al., DeepGauge, ASE 2018).
 
-    .. math:: \text{NBC} = \frac{|\{i : a_i > hi_i\}| + |\{i : a_i < lo_i\}|}{2\,N}
+        NBC = (neurons with some a > hi + neurons with some a < lo) / (2 · N)
 
     over all inputs, with ``[lo, hi]`` each neuron's range over the training data.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 2}, [nc.NBC()])
         >>> cov.calibrate(activations={"fc": torch.tensor([[0.0, 0.0], [1.0, 1.0]])})

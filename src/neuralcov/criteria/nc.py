@@ -16,10 +16,10 @@ from neuralcov.kernels.stacks import tick_scaled
 
 @dataclass(frozen=True, eq=False)
 class NC(BitmapCriterion):
-    r"""Neuron coverage (Pei et al., DeepXplore, SOSP 2017).
+    """Neuron coverage (Pei et al., DeepXplore, SOSP 2017).
 
-    .. math:: s_i = \frac{a_i - \min_j a_j}{\max_j a_j - \min_j a_j},\qquad
-              \text{NC} = \frac{|\{i : s_i > \text{threshold for some input}\}|}{N}
+        s = (a − min a) / (max a − min a)
+        NC = neurons with s > threshold for some input / N
 
     Each input's outputs are scaled to [0, 1] within their layer; a constant layer scales to 0. Scaling
     and comparison are done in float64.
@@ -27,7 +27,7 @@ class NC(BitmapCriterion):
     Args:
         threshold: what the scaled output must exceed, in [0, 1).
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 4}, [nc.NC(0.5)])
         >>> cov.update(activations={"fc": torch.tensor([[0.0, 1.0, 0.6, 0.2]])})

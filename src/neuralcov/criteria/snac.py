@@ -17,13 +17,13 @@ from neuralcov.statistics.statistic import Statistic
 
 @dataclass(frozen=True, eq=False)
 class SNAC(BitmapCriterion):
-    r"""Strong neuron activation coverage (Ma et al., DeepGauge, ASE 2018).
+    """Strong neuron activation coverage (Ma et al., DeepGauge, ASE 2018).
 
-    .. math:: \text{SNAC} = \frac{|\{i : a_i > hi_i \text{ for some input}\}|}{N}
+        SNAC = neurons with some a > hi / N
 
     with ``hi`` the largest output of each neuron over the training data.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 2}, [nc.SNAC()])
         >>> cov.calibrate(activations={"fc": torch.tensor([[0.0, 0.0], [1.0, 1.0]])})

@@ -98,13 +98,12 @@ def _keep(scatter: Tensor, trial: Tensor) -> None:
 def covariance_gain(
     moments: LayerMoments, values: Float[Tensor, "batch layers width"]
 ) -> Float[Tensor, "batch layers"]:
-    r"""Return the change of :func:`covariance_norm` if each input alone were added; 0 where a layer has seen nothing.
+    """Return the change of ``covariance_norm`` if each input alone were added; 0 where a layer has seen nothing.
 
     After one more input, with d its distance from the mean,
-    :math:`\Sigma' = \frac{n}{(n+1)^2}\bigl(\sigma + d d^\top\bigr)` with :math:`\sigma = (n+1)\Sigma`, so that
+    Σ' = n/(n + 1)² · (σ + d·dᵀ) with σ = (n + 1)·Σ, so that
 
-    .. math:: \sum|\Sigma'_{ij}| - \sum|\Sigma_{ij}| = \frac{n}{(n+1)^2}\sum_{ij}\bigl(|\sigma_{ij} + d_id_j| -
-              |\sigma_{ij}|\bigr) - \frac{1}{n+1}\sum|\Sigma_{ij}|
+        Σ|Σ'_ij| − Σ|Σ_ij| = n/(n + 1)² · Σ_ij (|σ_ij + d_i·d_j| − |σ_ij|) − 1/(n + 1) · Σ|Σ_ij|
 
     The sum goes through the lower half of the matrix once for all inputs, in tiles, so that no (batch, m, m)
     tensor exists; differences are formed before they are added up. All in float64.
