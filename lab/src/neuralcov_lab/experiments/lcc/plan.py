@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from neuralcov_lab.experiments.jobs import Job
@@ -44,14 +44,14 @@ class Extent:
     seeds: int
     checkpoints: int
     steps: int
-    parts: Mapping[str, int]
+    parts: Mapping[str, int] = field(default_factory=dict)
 
 
 _LARGE = ("resnet50", "vgg16_bn", "mobilenet_v2")
 # Data and networks that had no part in choosing LCC's settings.
 _NEW = ("convnet-fashion-mnist", "mlp-fashion-mnist", "transformer-newsgroups", "mlp-letter", "mobilenet_v2-imagenet")
 EXTENTS = {
-    "smoke": Extent(("digits", "mlp-toy", "lstm"), ("digits",), ("digits",), ("mlp-digits",), 4, 20, 2, 2, 3, 60, {}),
+    "smoke": Extent(("digits", "mlp-toy", "lstm"), ("digits",), ("digits",), ("mlp-digits",), 4, 20, 2, 2, 3, 60),
     "full": Extent(
         (*_LARGE, *_NEW, "convnet-mnist", "mlp-mnist", "digits", "lstm"),
         (*_LARGE, "convnet-fashion-mnist", "transformer-newsgroups", "mlp-letter"),
