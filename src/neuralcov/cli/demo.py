@@ -87,7 +87,7 @@ def report_suite(net: torch.nn.Module, test: Samples, page: Path) -> str:
         coverage.report(page, model="the demo's network", suite="597 test digits")
         result = coverage.results()
     figures = result.details["LCC"]
-    weakest = min(result.slices[0].rows, key=lambda row: row.alone["LCC"])
+    weakest = min(result.slices[0].rows, key=lambda row: row.alone["LCC"] or 0.0)
     alarms = result.sanity.alarms if result.sanity is not None else ()
     return (
         f"{'An alarm stands: see the page' if alarms else 'No alarm'}. The network meets {figures['relative']:.2f} "

@@ -19,7 +19,7 @@ Group = tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]
 
 @dataclass
 class _Kernels:
-    """Hold what does the same in one kernel, where :mod:`neuralcov.kernels.stacks` has put it."""
+    """Hold what does the same in one kernel, where ``neuralcov.kernels.stacks`` has put it."""
 
     run_on: Callable[[torch.device], bool] = field(default=lambda device: False)
     all_finite: Callable[[Tensor], Tensor] | None = None
