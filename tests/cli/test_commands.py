@@ -173,7 +173,11 @@ def test_demo(run, tmp_path):
             values["test"] > value for suite, value in values.items() if suite != "test"
         )
     assert nc.Coverage.load(tmp_path / "test.ncov").inputs == 597
-    assert "criteria put the test set above" in out
+    assert "criteria see that the test set is more varied" in out
+    assert results["answer"] in " ".join(out.split())
+    assert out.index("So, is the test set of this network fine?") < out.index(f"Open {tmp_path / 'report.html'}")
+    assert 2000 <= results["fuzzing"]["judged"] < 2064
+    assert (tmp_path / "report.html").is_file()
 
 
 def test_python_m_neuralcov():

@@ -76,7 +76,13 @@ def measure(
             help="Keep standard errors of criteria that tick off cells too, for compare and gate to judge by."
         ),
     ] = True,
-    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Record updates as CUDA graphs.")] = False,
+    cuda_graph: Annotated[
+        bool | None,
+        typer.Option(
+            "--cuda-graph/--no-cuda-graph",
+            help="Record updates as CUDA graphs, or never; by default where nothing speaks against it.",
+        ),
+    ] = None,
     shard: Annotated[
         str | None, typer.Option(help="Measure one of so many shards of the suite, such as 3/64, for combine.")
     ] = None,

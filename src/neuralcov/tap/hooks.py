@@ -129,6 +129,11 @@ class Tap(LayerHooks):
         """Return whether chosen modules have parameters that are spread over several ranks."""
         return self._shards is not None
 
+    @property
+    def hook_ids(self) -> frozenset[int]:
+        """Return the ids of the hooks that this tap has on modules."""
+        return frozenset(handle.id for handle in self._handles)
+
     def unmeasured(self, layers: Collection[str] | None = None) -> Unmeasured:
         """Count the parameters that belong to none of these layers; by default to none of the chosen modules."""
         names = self.chosen if layers is None else {*layers, *map(module_name, layers)}

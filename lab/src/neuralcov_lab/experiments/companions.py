@@ -74,7 +74,7 @@ def _later(
 def joined(results: Iterable[JobResult]) -> list[JobResult]:
     """Return jobs with what their companions measured; companions without their job are left out.
 
-    So are companions on another network than the job's, one that was trained again: see :func:`strangers`.
+    So are companions on another network than the job's, one that was trained again: see ``strangers``.
     """
     jobs, companions = _apart(results)
     others = _others(jobs, companions)

@@ -14,7 +14,7 @@ AnyCriterion = Criterion[Any]
 def table_settings(distances: Sequence[float] = (10, 20, 50), by: str = "predicted") -> list[AnyCriterion]:
     """Return all settings of the paper's tables, SS, both rules of NLC, and LVC; without NPC for its relevance.
 
-    LCC came later and is measured beside these: :func:`later_settings`.
+    LCC came later and is measured beside these: ``later_settings``.
 
     Args:
         distances: of CC, which go by the data: the paper takes other ones for generative models.
