@@ -60,11 +60,12 @@ def _of_tensors(batch: Activations, device: torch.device | str | None) -> Activa
             for name, outputs in given.items()
         }
         batch = replace(batch, layers=layers)
-    for part in ("labels", "predictions"):
-        classes: Any = getattr(batch, part)
-        if classes is not None and not isinstance(classes, Tensor):
-            batch = replace(batch, **{part: _as_classes(part, classes, batch)})
-    return batch
+    classes: dict[str, Any] = {
+        part: _as_classes(part, found, batch)
+        for part in ("labels", "predictions")
+        if (found := getattr(batch, part)) is not None and not isinstance(found, Tensor)
+    }
+    return replace(batch, **classes)
 
 
 def in_layout_order(batch: Activations, layout: Layout) -> Activations:
