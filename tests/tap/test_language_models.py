@@ -112,6 +112,28 @@ def outputs(model, given, modules):
     return found
 
 
+@pytest.mark.parametrize("pool", ["mean", "tokens"])
+def test_experts_kept_as_parameters_are_their_blocks_one_output(pool):
+    model, given = mixtral()
+    blocks = [f"model.layers.{number}.mlp.experts" for number in range(2)]
+    assessed, heard = (nc.Coverage(model, [nc.NLC(rule="all")], pool=pool) for _ in range(2))
+    assessed.assess([given])
+    with heard.listen(), torch.no_grad():
+        model(**given)
+    assert heard.values() == assessed.values()
+    by_layer = {row.layer: row.values["NLC(rule=all)"] for row in assessed.by_layer()}
+    # Between attention and the next block, in the order in which they run.
+    assert [name for name in by_layer if name in blocks or "o_proj" in name] == [
+        f"model.layers.{number}.{part}" for number in range(2) for part in ("self_attn.o_proj", "mlp.experts")
+    ]
+    for name, values in outputs(model, given, blocks).items():
+        tokens = values.reshape(5, 7, 16)
+        rows = mean_of_tokens(tokens, MASK) if pool == "mean" else tokens[MASK.bool().numpy()]
+        assert by_layer[name] == pytest.approx(nlc(rows), rel=1e-4)
+    # What each expert computes is not seen.
+    assert any("experts.gate_up_proj" in finding.sentence for finding in assessed.findings())
+
+
 def mean_of_tokens(values, mask):
     if values.ndim == 2:
         return values

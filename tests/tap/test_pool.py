@@ -110,3 +110,21 @@ def test_a_calibration_of_another_pool_is_refused(tmp_path):
                 continue
             with pytest.raises(nc.NeuralcovError, match=f"pool='{ours}' here, pool='{theirs}' in .*{theirs}.ncal"):
                 coverage.calibrate(tmp_path / f"{theirs}.ncal")
+
+
+@pytest.mark.parametrize("pool", ["mean", "last", "max", "tokens"])
+def test_an_axis_of_length_one_is_none_of_tokens(pool):
+    class Headed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc = nn.Linear(4, 3)
+
+        def forward(self, x, attention_mask):
+            return self.fc(x[:, None]).mean((1, 2)) + attention_mask.sum()
+
+    plain, headed = Tokens().eval(), Headed().eval()
+    headed.fc.load_state_dict(plain.fc.state_dict())
+    given = {"x": TOKENS, "attention_mask": MASK}
+    found, expected = (Tap(model, "fc", pool=pool).run(Batch(given))[0].layers["fc"] for model in (headed, plain))
+    assert torch.equal(found, expected)

@@ -222,7 +222,8 @@ class BatchReader:
 
     def observe(self, inputs: Any, labels: Any, activations: Any, predictions: Any, lengths: Any) -> None:
         """Observe one batch, whatever it was given as."""
-        if self._graphs is not None and activations is None and predictions is None and lengths is None:
+        recordable = inputs is not None and activations is None and predictions is None and lengths is None
+        if self._graphs is not None and recordable:
             with self.first():
                 self._observe_inputs(self._batch(inputs, labels), None)
         elif inputs is not None and activations is None and predictions is None:

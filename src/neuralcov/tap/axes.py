@@ -47,6 +47,7 @@ class OutputAxes:
         channels_first: features lie on axis 1; ``None`` leaves it to the rank of the output.
         features: how many features a norm has, which tells their axis in an output of any rank.
         prefers_last: where both axis 1 and the last are that long, it is the last.
+        tokens_in_order: rows are the tokens of all inputs, one input after the other.
     """
 
     recurrent: bool = False
@@ -55,12 +56,19 @@ class OutputAxes:
     channels_first: bool | None = None
     features: int | None = None
     prefers_last: bool = True
+    tokens_in_order: bool = False
 
 
 def is_layer_by_default(module: nn.Module) -> bool:
     """Return whether a module counts when the user chooses nothing."""
     known = issubclass(class_of(module), _DEFAULT) and not is_unreadable(module)
-    return known or _is_transformers_conv1d(module) or _quantised(module) is not None
+    return known or _is_transformers_conv1d(module) or _quantised(module) is not None or holds_experts(module)
+
+
+def holds_experts(module: nn.Module) -> bool:
+    """Return whether a module of transformers keeps the experts of a mixture as parameters, and gives one output."""
+    named = type(module).__name__.endswith("Experts") and type(module).__module__.startswith("transformers.")
+    return named and any(weight is not None and weight.dim() == 3 for weight in module._parameters.values())
 
 
 def is_unreadable(module: nn.Module) -> bool:
@@ -93,7 +101,7 @@ def axes_of(module: nn.Module) -> OutputAxes:
     if issubclass(cls, _CHANNELS_FIRST):
         return OutputAxes(channels_first=True)
     if is_layer_by_default(module):
-        return OutputAxes(channels_first=False)
+        return OutputAxes(channels_first=False, tokens_in_order=holds_experts(module))
     return OutputAxes(features=_normalised(module), prefers_last=not _says_channels_first(module))
 
 

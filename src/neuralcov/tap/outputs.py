@@ -69,7 +69,7 @@ def to_neurons(
     if channels_first and not folded and not total and batch_first.dim() > (2 if padding is None else 3):
         return space_average(batch_first)
     axis = (2 if folded else 1) if channels_first else batch_first.dim() - 1
-    rows = batch_first.movedim(axis, -1)
+    rows = _without_single_axes(batch_first.movedim(axis, -1))
     if total:
         return rows if rows.dim() == 2 else rows.flatten(1, -2).sum(1)
     between = rows.shape[1:-1]
@@ -81,6 +81,14 @@ def to_neurons(
     if pool != MEAN and tokens and not channels_first:
         return _pooled(rows, None if weights is None else weights.tokens, pool)
     return _average(rows, weights)
+
+
+def _without_single_axes(rows: Tensor) -> Tensor:
+    """Return rows without axes of length 1 between batch and features, as far as others are left there."""
+    for axis in range(rows.dim() - 2, 0, -1):
+        if rows.shape[axis] == 1 and rows.dim() > 3:
+            rows = rows.squeeze(axis)
+    return rows
 
 
 def plain_neurons(output: Tensor, size: int, kind: OutputAxes) -> Tensor | None:

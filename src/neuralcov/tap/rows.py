@@ -189,6 +189,8 @@ def likely_order(shape: Sequence[int], size: int, kind: OutputAxes) -> RowOrder 
         return RowOrder(0, INPUT_MAJOR)
     if order is None and shape and shape[0] == size:
         return RowOrder(0)
+    if order is None and kind.tokens_in_order and shape[0] and shape[0] % size == 0:
+        return RowOrder(0, INPUT_MAJOR, shape[0] // size)
     return order
 
 

@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import UninitializedParameter
 
 from neuralcov.core.findings import Unmeasured
-from neuralcov.tap.axes import is_layer_by_default
+from neuralcov.tap.axes import holds_experts, is_layer_by_default
 from neuralcov.tap.layers import named_layers
 
 _LISTED = 5
@@ -32,8 +32,10 @@ def unmeasured(model: nn.Module, measured: Iterable[nn.Module], *, by_choice: bo
         measured: the modules whose outputs are measured.
         by_choice: whether the user chose the layers, and so left others out on purpose.
     """
-    seen = _within(measured)
-    left_out = _within(filter(is_layer_by_default, model.modules())) if by_choice else set()
+    # Of experts kept as parameters one sum is seen, nothing of each.
+    seen = _within(module for module in measured if not holds_experts(module))
+    choosable = (module for module in model.modules() if is_layer_by_default(module) and not holds_experts(module))
+    left_out = _within(choosable) if by_choice else set()
     embeddings = {module for module in model.modules() if isinstance(module, _EMBEDDINGS)} | _output_embeddings(model)
     total = missing = counted = 0
     unseen: dict[str, int] = {}
