@@ -8,7 +8,7 @@ PIP_CONSTRAINT ?= constraints.txt
 export PIP_CONSTRAINT
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test lint types imports shapes unit lab-smoke lab slow bench coverage package clean
+.PHONY: demo test lint types imports shapes unit lab-smoke lab slow by-hand bench coverage package site clean
 
 demo: $(VENV)/.installed
 	$(BIN)/neuralcov demo
@@ -38,6 +38,11 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/python -m coverage run -m pytest -m "not slow" tests/core tests/kernels tests/statistics tests/criteria tests/results
 	$(BIN)/python -m coverage report
 
+# With packages that are no part of every build: Keras on JAX and on NumPy, and the trackers.
+by-hand: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet '.[mlflow,wandb,dvclive]' jax
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/tap/test_keras.py tests/integrations/test_trackers.py tests/tap/test_language_models.py
+
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks --output bench.json
 
@@ -58,6 +63,17 @@ package: $(VENV)/.installed-dev
 		$(PYTHON) -m venv --clear build/package && build/package/bin/python -m pip install --quiet $$file && \
 		build/package/bin/neuralcov --version && build/package/bin/neuralcov layers demo:digits || exit 1; \
 	done
+
+# The site, in build/site, by Zensical and once more by mkdocs: warnings fail both. Open build/site/index.html.
+site: build/docs-env/.installed
+	build/docs-env/bin/python tools/site.py
+	build/docs-env/bin/zensical build --clean --strict
+	build/docs-env/bin/mkdocs build --quiet --strict -f docs/mkdocs-plain.yml
+
+build/docs-env/.installed: docs/requirements.txt
+	$(PYTHON) -m venv build/docs-env
+	PIP_CONSTRAINT= build/docs-env/bin/python -m pip install --quiet -r docs/requirements.txt
+	touch $@
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("neuralcov needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'

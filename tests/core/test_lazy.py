@@ -104,3 +104,8 @@ def test_other_packages_may_use_it(tmp_path, monkeypatch):
     assert (lazypack.f(), lazypack.g.value) == (1, 2)
     assert {"f", "g"} <= set(dir(lazypack))
     assert lazy.export_lazily.__doc__
+
+
+def test_the_package_travels_by_name():
+    """As engines such as Ray and Dask send functions that use it."""
+    assert pickle.loads(pickle.dumps(nc)) is nc

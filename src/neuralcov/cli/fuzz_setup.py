@@ -31,7 +31,7 @@ _PATHS = ("npz", "folder", "hf")
 class CampaignNames:
     """Hold what a person named on the command line, as plain data: ``resume`` and ``replay`` read it back.
 
-    Settings of the search are not among it; see :class:`~neuralcov.fuzz.FuzzSettings`.
+    Settings of the search are not among it; see ``FuzzSettings``.
     """
 
     model: str

@@ -83,10 +83,10 @@ def share_interval(part: int, whole: int) -> tuple[float, float]:
 
 
 def rarefied(counts: Int[Tensor, "kinds"], weights: Float[Tensor, "kinds"] | None, size: int) -> Estimate:
-    r"""Return the weight of the kinds that ``size`` of the inputs show on average, and how far draws of them differ.
+    """Return the weight of the kinds that ``size`` of the inputs show on average, and how far draws of them differ.
 
     With n inputs, of which c show a kind, a draw without replacement misses that kind with the chance
-    :math:`\binom{n-c}{size} / \binom{n}{size}`, and two kinds together with that of c₁ + c₂, since no input shows both
+    C(n − c, size) / C(n, size), and two kinds together with that of c₁ + c₂, since no input shows both
     (Hurlbert, 1971; Heck, van Belle and Simberloff, 1975). Kinds of one count and weight are worked out once for all,
     so that the pairs are those of different counts, of which n inputs have √(2n) at the most.
 
@@ -169,7 +169,7 @@ def error_by_unequal_folds(
     """Return the standard error of a figure that grows with the number of inputs, which no fold has the same of.
 
     Without a large fold such a figure falls more, and that is no scatter. So each fold gives a pseudo-value by its own
-    size (Busing, Meijer and van der Leeden, 1999); for folds of one size this is :func:`error_by_leaving_out`.
+    size (Busing, Meijer and van der Leeden, 1999); for folds of one size this is ``error_by_leaving_out``.
 
     Args:
         whole: the figure of all inputs.

@@ -12,11 +12,10 @@ from torch import Tensor
 from neuralcov.core.digests import content_keys, folds
 from neuralcov.core.input_names import Column, join, join_columns, pick, pick_columns
 from neuralcov.core.layout import Layout, group_by_width
+from neuralcov.core.sanitise import finite_inputs, sanitised
 from neuralcov.core.shapes import Bool, Float, Int
 
 T = TypeVar("T")
-# Sums of squares of larger numbers are beyond float64.
-_LARGEST = 1e140
 
 
 def statistics_device(device: torch.device) -> torch.device:
@@ -95,14 +94,18 @@ class Activations:
         predictions: ``(batch,)`` classes the model chose, where a criterion needs them.
         relevance: name → ``(batch, neurons)`` relevance for the predicted class, for NPC.
         present: name → ``(batch,)``, only for layers that some inputs lack (padded time steps).
-        keys: ``(batch, 2)`` content keys of the inputs, where the inputs are known; see :attr:`content_keys`.
+        keys: ``(batch, 2)`` content keys of the inputs, where the inputs are known; see ``content_keys``.
         valid: ``(batch,)``, which inputs may take part; others count as not finite. ``None`` if all may.
         ids: one name per input, text or number, where names are known. They only name, and tell no inputs apart.
         metadata: column → one value per input, such as ``{"weather": ("rain", "sun")}``.
+        tokens: ``(batch, 2)``, where every input is one token of a longer one: the number of that one in its batch, and
+            the token's place in it.
+        sources: ``(batch, 2)`` content keys of the longer inputs that tokens are of; folds are dealt by these.
 
-    >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
-    >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
-    (2, [(2, 2, 3)])
+    Examples:
+        >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
+        >>> batch.size, [tuple(stack.values.shape) for stack in batch.stacks]
+        (2, [(2, 2, 3)])
     """
 
     layers: Mapping[str, Float[Tensor, "_ _"]]
@@ -114,6 +117,8 @@ class Activations:
     valid: Bool[Tensor, "_"] | None = None
     ids: Column | None = None
     metadata: Mapping[str, Column] = field(default_factory=dict)
+    tokens: Int[Tensor, "_ 2"] | None = None
+    sources: Int[Tensor, "_ 2"] | None = None
     _shared: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -138,7 +143,7 @@ class Activations:
         return cast(T, self._shared[key])
 
     def shared_during(self, work: Callable[[], object]) -> dict[Hashable, Any]:
-        """Do some work with this batch; return what it computed to be shared, for :meth:`take_over`."""
+        """Do some work with this batch; return what it computed to be shared, for ``take_over``."""
         before = set(self._shared)
         work()
         return {key: found for key, found in self._shared.items() if key not in before}
@@ -159,7 +164,7 @@ class Activations:
 
     @property
     def input_counts(self) -> Int[Tensor, "3"]:
-        """Return inputs that are finite, inputs that are not, and 0, as :mod:`neuralcov.core.counts` keeps them."""
+        """Return inputs that are finite, inputs that are not, and 0, as ``neuralcov.core.counts`` keeps them."""
 
         def count() -> Tensor:
             if self.device.type == "cpu":
@@ -181,9 +186,14 @@ class Activations:
         layers = self.layers.values()
         return self.shared("content keys", lambda: activation_keys([outputs.to(self.device) for outputs in layers]))
 
+    @property
+    def dealing_keys(self) -> Int[Tensor, "batch 2"]:
+        """Return the keys by which inputs are dealt to folds, or held out: the same for all tokens of one input."""
+        return self.content_keys if self.sources is None else self.sources
+
     def folds(self, count: int) -> Int[Tensor, "batch"]:
         """Deal the inputs to ``count`` folds by their content keys, whatever batch they come in."""
-        return self.shared(("folds", count), lambda: folds(self.content_keys.to(self.device), count))
+        return self.shared(("folds", count), lambda: folds(self.dealing_keys.to(self.device), count))
 
     @classmethod
     def cat(cls, batches: Sequence[Activations]) -> Activations:
@@ -214,6 +224,8 @@ class Activations:
             valid=None if all(b.valid is None for b in batches) else torch.cat([_valid_rows(b) for b in batches]),
             ids=None if any(b.ids is None for b in batches) else join(b.ids or () for b in batches),
             metadata=join_columns([(batch.size, batch.metadata) for batch in batches]),
+            tokens=rows([batch.tokens for batch in batches]),
+            sources=rows([batch.sources for batch in batches]),
         )
 
     def take(self, rows: slice | Tensor) -> Activations:
@@ -235,6 +247,8 @@ class Activations:
             valid=None if self.valid is None else rows_of(self.valid),
             ids=None if self.ids is None else pick(self.ids, rows),
             metadata=pick_columns(self.metadata, rows),
+            tokens=None if self.tokens is None else rows_of(self.tokens),
+            sources=None if self.sources is None else rows_of(self.sources),
         )
         if "stacked" in self._shared and isinstance(rows, slice):
             part._shared["stacked"] = (tuple(s.take(rows) for s in self.stacks), self.finite[rows])
@@ -261,7 +275,7 @@ class Activations:
         for group in groups:
             values = torch.stack([self.layers[n].to(home, non_blocking=True) for n in group.names], dim=1)
             raw.append((values, self._present_in(group.names, home), torch.aminmax(values, dim=2)))
-        finite = _finite(raw)
+        finite = finite_inputs(raw)
         if self.valid is not None:
             finite = finite & self.valid.to(home)
         # On a CPU looking at a value costs nothing, so the usual case goes on without masks. On a GPU
@@ -270,7 +284,7 @@ class Activations:
         if everyone:
             self._shared["input counts"] = torch.tensor([self.size, 0, 0])
         stacks = tuple(
-            Stack(*_sanitise(*parts, None if everyone else finite), group.names, group.positions, index)
+            Stack(*sanitised(*parts, None if everyone else finite), group.names, group.positions, index)
             for index, (parts, group) in enumerate(zip(raw, groups, strict=True))
         )
         return stacks, finite
@@ -292,36 +306,3 @@ def activation_keys(layers: Sequence[Float[Tensor, "batch _"]]) -> Int[Tensor, "
     """Return a 128-bit key of each input by what its layers gave."""
     # Adding zero makes -0.0 into +0.0, the same number.
     return content_keys([outputs.to(torch.float32) + 0.0 for outputs in layers])
-
-
-def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> Tensor:
-    """Return which inputs are finite everywhere they are present.
-
-    NaN and infinity pass through to a row's extremes, so that looking at these is enough. A float64 so large that
-    statistics of it would be infinite counts as infinite itself.
-    """
-    ends = torch.cat([end for _, _, extremes in raw for end in extremes], dim=1)
-    good = torch.isfinite(ends)
-    if ends.dtype == torch.float64:
-        good &= ends.abs() <= _LARGEST
-    if any(present is not None for _, present, _ in raw):
-        absent = [
-            torch.zeros_like(extremes[0], dtype=torch.bool) if present is None else ~present
-            for _, present, extremes in raw
-            for _ in extremes
-        ]
-        good |= torch.cat(absent, dim=1)
-    return good.all(1)
-
-
-def _sanitise(
-    values: Tensor, present: Tensor | None, extremes: tuple[Tensor, Tensor], finite: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """Return values that are 0 where not valid, the mask if one is needed, and the extremes."""
-    if present is None and finite is None:
-        return values, None, *extremes
-    valid = present
-    if finite is not None:
-        valid = finite[:, None].expand(values.shape[:2]) if present is None else present & finite[:, None]
-    assert valid is not None
-    return values.masked_fill(~valid[:, :, None], 0), valid, *extremes

@@ -1,6 +1,6 @@
 """What a criterion is: frozen hyper-parameters and pure folds over batches.
 
-Write one by subclassing :class:`Criterion` or a base of others; ``docs/adding-a-criterion.md`` has an example.
+Write one by subclassing ``Criterion`` or a base of others; ``docs/adding-a-criterion.md`` has an example.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ALL_PROMISES = frozenset({NEVER_FALLS, ORDER_FREE, SPLIT_FREE, MERGE_EXACT, DUPL
 class State(Record, name="state"):
     """Base of all states.
 
-    ``counts`` says how many inputs took part and how many were excluded; see :mod:`neuralcov.core.counts`.
+    ``counts`` says how many inputs took part and how many were excluded; see ``neuralcov.core.counts``.
     ``widths`` are the layers' neurons in execution order; per-group tensors follow from them.
     """
 
@@ -94,7 +94,7 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
     """Number of the definition that values follow; raised when their meaning changes."""
 
     of_one_suite: ClassVar[frozenset[str]] = frozenset()
-    """Figures of :meth:`details` that mean nothing once a suite was measured on top of other inputs."""
+    """Figures of ``details`` that mean nothing once a suite was measured on top of other inputs."""
 
     is_base: ClassVar[bool] = False
 
@@ -153,7 +153,7 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
     @property
     @abstractmethod
     def promises(self) -> frozenset[str]:
-        """Return the laws this criterion obeys, of :data:`ALL_PROMISES`; each is tested."""
+        """Return the laws this criterion obeys, of ``ALL_PROMISES``; each is tested."""
 
     @property
     def exclusion_reason(self) -> str:
@@ -201,7 +201,7 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
         """Return the state of two suites together; it may share tensors with both, which stay valid."""
 
     def merge_in(self, a: StateT, b: StateT) -> StateT:
-        """Return the same as :meth:`merge`; the caller gives ``a`` up, and its tensors may be overwritten.
+        """Return the same as ``merge``; the caller gives ``a`` up, and its tensors may be overwritten.
 
         Override it for large states, so that merging many takes the memory of two.
         """
@@ -322,7 +322,7 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
         return self.init(layout)
 
     def learnt_template(self, layout: Layout) -> tuple[Any, Any] | None:
-        """Return the form of what :meth:`for_state_file` gives, and of the least it may give, to check files against.
+        """Return the form of what ``for_state_file`` gives, and of the least it may give, to check files against.
 
         ``None``: do not check it.
         """
@@ -331,7 +331,7 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
         return None
 
     def older_forms(self, layout: Layout) -> tuple[State, ...]:
-        """Return forms of states that files may hold in place of today's; :meth:`upgrade` turns them into that."""
+        """Return forms of states that files may hold in place of today's; ``upgrade`` turns them into that."""
         return ()
 
     def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:

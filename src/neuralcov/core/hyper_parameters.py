@@ -16,7 +16,7 @@ def resource(default: Any) -> Any:
 
 
 def is_resource(parameter: dataclasses.Field[Any]) -> bool:
-    """Return whether a hyper-parameter was declared by :func:`resource`."""
+    """Return whether a hyper-parameter was declared by ``resource``."""
     return bool(parameter.metadata.get("resource"))
 
 

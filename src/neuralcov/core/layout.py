@@ -55,13 +55,14 @@ def in_execution_order(
 
 
 class Layout(Mapping[str, LayerShape]):
-    """Map layer names to :class:`LayerShape`, in execution order, as fixed by the first batch.
+    """Map layer names to ``LayerShape``, in execution order, as fixed by the first batch.
 
-    >>> layout = Layout({"conv": 8, "fc1": 4, "fc2": 4})
-    >>> layout.neurons
-    16
-    >>> [(group.width, group.names) for group in layout.groups]
-    [(8, ('conv',)), (4, ('fc1', 'fc2'))]
+    Examples:
+        >>> layout = Layout({"conv": 8, "fc1": 4, "fc2": 4})
+        >>> layout.neurons
+        16
+        >>> [(group.width, group.names) for group in layout.groups]
+        [(8, ('conv',)), (4, ('fc1', 'fc2'))]
     """
 
     def __init__(self, widths: Mapping[str, int], device: torch.device | str = "cpu") -> None:

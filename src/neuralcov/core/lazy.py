@@ -33,9 +33,12 @@ def export_lazily(package: str, homes: Mapping[str, str], folders: Sequence[str]
 
     module = sys.modules[package]
     vars(module).update(__getattr__=find, __dir__=names)
-    covered = {name: _first(name, find) for name, home in homes.items() if _is_in(home, f"{package}.{name}")}
+    hidden = [name for name, home in homes.items() if _is_in(home, f"{package}.{name}")]
+    covered: dict[str, Any] = {name: _first(name, find) for name in hidden}
     if covered:
-        module.__class__ = type("LazyPackage", (ModuleType,), covered)
+        # Sent to another process, within a function that uses it, a package is a name there too.
+        by_name = {"__reduce__": lambda module: (importlib.import_module, (package,))}
+        module.__class__ = type("LazyPackage", (ModuleType,), {**covered, **by_name})
 
 
 def _first(name: str, find: Callable[[str], Any]) -> property:

@@ -16,7 +16,7 @@ NO_WORD = (1 << 63) - 1
 
 
 class OptionalFigures(Generic[T]):
-    """Tell nothing, by default. Base of :class:`~neuralcov.core.criterion.Criterion`."""
+    """Tell nothing, by default. Base of ``Criterion``."""
 
     costly_value: ClassVar[bool] = False
     """Whether a value takes much longer to read than a batch to observe, so that it is read rarely on the way."""

@@ -1,6 +1,6 @@
 """Frozen records of tensors and numbers, and the one walk that stores, moves and copies them all.
 
-A :class:`Record` is a frozen dataclass whose fields are tensors, numbers, strings, ``None``, other
+A ``Record`` is a frozen dataclass whose fields are tensors, numbers, strings, ``None``, other
 records, or tuples of these. Because every state is one, no criterion writes its own input and output.
 """
 
@@ -142,7 +142,7 @@ def flatten(
 
 
 def unflatten(structure: Any, tensors: Mapping[str, Tensor]) -> Any:
-    """Rebuild what :func:`flatten` took apart. Only registered record classes are built."""
+    """Rebuild what ``flatten`` took apart. Only registered record classes are built."""
     if isinstance(structure, list):
         return tuple(unflatten(item, tensors) for item in structure)
     if "tensor" in structure:

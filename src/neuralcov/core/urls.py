@@ -1,4 +1,4 @@
-"""Files behind URLs, through fsspec. Use them through :mod:`neuralcov.core.files`."""
+"""Files behind URLs, through fsspec. Use them through ``neuralcov.core.files``."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ SharedStates = tuple[Shared[Any], ...]
 class CriterionCollection(CollectionReadings):
     """Keep criteria together with the layers they watch and one state each.
 
-    States are held as :mod:`neuralcov.coverage.ownership` says, so that nothing which somebody keeps is overwritten.
+    States are held as ``neuralcov.coverage.ownership`` says, so that nothing which somebody keeps is overwritten.
     """
 
     def __init__(self, criteria: Sequence[AnyCriterion], seen: SeenInputs | None = None) -> None:
@@ -71,7 +71,7 @@ class CriterionCollection(CollectionReadings):
 
     @property
     def states(self) -> States:
-        """Return one state per criterion, to be read at once. To keep them, call :meth:`share`."""
+        """Return one state per criterion, to be read at once. To keep them, call ``share``."""
         return tuple(holding.state for holding in self.holdings)
 
     @property
@@ -169,7 +169,7 @@ class CriterionCollection(CollectionReadings):
         return self.seen is not None and self.seen.keeps_keys
 
     def note(self, batch: Activations, taken: Tensor | None = None, **copies: Tensor | None) -> None:
-        """Keep in mind which inputs were observed and which excluded; see :meth:`SeenInputs.note`."""
+        """Keep in mind which inputs were observed and which excluded; see ``SeenInputs.note``."""
         if self.seen is not None:
             self.seen.note(self.criteria, batch, taken, **copies)
 

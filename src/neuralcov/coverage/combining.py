@@ -20,7 +20,7 @@ def combine(
 
     Args:
         paths: the files, of the same model, criteria and calibration.
-        overlap: as for :meth:`Coverage.merge`.
+        overlap: as for ``Coverage.merge``.
         skipped: told of every file that was skipped, with its name and why.
     """
     total: Coverage | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from typing_extensions import override
@@ -40,23 +40,25 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         model: any module; it is run in eval mode without gradients and left as it was. Or a Keras model, or a file
             that ends in ``.onnx``.
         criteria: what to measure, for example ``[nc.NLC(), nc.NC(0.75)]``.
-        layers: which modules count; see :func:`neuralcov.tap.layers.choose_layers`.
+        layers: which modules count; see ``neuralcov.tap.layers.choose_layers``.
         predict: from the model's output to one class per input, where the usual reading does not fit.
         batch_axis: the axis of the first input that is the batch.
         device: where inputs go; by default where the model is.
         mode: ``"eval"``, or ``"keep"`` to leave dropout and the like as they are.
         unpack: from what a loader yields to ``(inputs, labels)``, or to ``(inputs, labels, batch)`` where tensors
             disagree: batch is the number of inputs, or the name of the tensor with one row per input; or to a
-            :class:`Batch`, which may also hold ids and metadata of the inputs.
+            ``Batch``, which may also hold ids and metadata of the inputs.
         metadata: where a loader yields mappings, the keys that hold metadata and no inputs.
         rows: from a layer's name and its output to the input that each row of axis 0 belongs to, -1 for none, for
-            layers whose rows do not follow the batch (experts); ``None`` leaves a layer to what :meth:`probe` finds.
+            layers whose rows do not follow the batch (experts); ``None`` leaves a layer to what ``probe`` finds.
         steps: time steps of recurrent layers; by default those of the first batch.
         pool: what a neuron is over the unmasked tokens of an input: their ``"mean"``, the ``"last"`` of them, or their
-            ``"max"``. Convolutions are averaged whatever it says.
+            ``"max"``; or ``"tokens"``, where every unmasked token is an input of its own, with the label, predicted
+            class and name of the input that it is of. Convolutions are averaged whatever it says.
         cuda_graph: record updates as CUDA graphs, one per shape of input, and replay them: much faster at small
-            batches. For a model on one GPU whose forward pass does the same for every input of a shape; what it
-            decides in Python is decided once. Without effect on a CPU.
+            batches. By ``"auto"`` for a model on one GPU of whose passes nothing is known to speak against it, once a
+            replay gave the same numbers as plain calls; ``explain`` says what was done and why. With ``True``
+            unseen: what the model decides in Python is then decided once. Without effect on a CPU.
         preprocessing: what was done to the inputs, as text or plain data; files keep it, and coverages of other
             preprocessing are not merged.
         keys: by what files tell inputs apart, so that none counts twice: ``"plain"`` keys of their content, which show
@@ -64,7 +66,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             salt; or ``"none"``.
         salt: a text of your own, for salted keys.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
         >>> cov = nc.Coverage(model, [nc.NC(0.5), nc.TKNC(1)])
@@ -88,7 +90,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         rows: Rows | None = None,
         steps: int | None = None,
         pool: str = "mean",
-        cuda_graph: bool = False,
+        cuda_graph: bool | Literal["auto"] = "auto",
         preprocessing: Any = None,
         keys: str = "plain",
         salt: str | bytes | None = None,
@@ -125,7 +127,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             widths: layer → number of neurons, in execution order.
             criteria: what to measure.
             device: where statistics live.
-            preprocessing: as for :class:`Coverage`, like the rest.
+            preprocessing: as for ``Coverage``, like the rest.
             keys: see there; inputs are told apart by their activations.
             salt: see there.
         """
@@ -152,13 +154,23 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         """Return a block within which hooks stay in place, for many single calls in a row."""
         return self._reader.open()
 
+    def explain(self) -> str:
+        """Say whether updates were recorded as CUDA graphs, in this block or the last one, and why others were not."""
+        return self._reader.explain()
+
+    @property
+    def pool(self) -> str:
+        """What is made of the tokens of an input."""
+        tap = self._measurement.tap
+        return "mean" if tap is None else tap.known_rows.pool
+
     def probe(self, inputs: Any) -> None:
         """Find out which rows of each layer's output belong to which input; nothing is observed.
 
         The first batch of two or more inputs does the same by itself.
 
         Args:
-            inputs: two or more, as for :meth:`update`.
+            inputs: two or more, as for ``update``.
         """
         self._reader.tap(hint="").probe(Batch(inputs))
 
@@ -221,8 +233,8 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
                 which its mappings hold the lengths.
             progress: show a bar; by default only in a terminal.
             slices: columns of metadata, or ``"class"`` (the label where known, else the prediction): what the inputs
-                of each value cover alone and what all would lose without them, for :meth:`by_slice`.
-            per_input: whether to note what every input shows first, for :meth:`per_input`.
+                of each value cover alone and what all would lose without them, for ``by_slice``.
+            per_input: whether to note what every input shows first, for ``per_input``.
             keep_inputs: whether to keep what reports show of inputs too: small pictures of at most 64, the table, and
                 where the suite lies beside training data. State files then hold these.
             group: of ``torch.distributed``, such as ``torch.distributed.group.WORLD``, whose processes each give the
@@ -257,7 +269,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         """Observe one batch.
 
         Args:
-            inputs: a tensor, a tuple of inputs, a mapping of keyword inputs, or a :class:`Batch` of any of these.
+            inputs: a tensor, a tuple of inputs, a mapping of keyword inputs, or a ``Batch`` of any of these.
             labels: one class per input, where known; targets of any other form are not used.
             activations: in place of inputs, ``{layer: (batch, neurons)}``.
             predictions: with activations, one predicted class per input.
@@ -282,15 +294,15 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         """Go on from a saved file.
 
         Args:
-            path: what :meth:`save` wrote: a path, a URL, an open binary file, or the bytes of it.
+            path: what ``save`` wrote: a path, a URL, an open binary file, or the bytes of it.
             model: the model, with the weights the file was measured on; without one the coverage takes activations.
             calibration: a saved calibration, for criteria whose training traces state files do not hold.
             criteria: if given, refuse a file with other criteria or hyper-parameters.
-            device: where statistics go without a model; with one, as for :class:`Coverage`.
+            device: where statistics go without a model; with one, as for ``Coverage``.
             preprocessing: if given, refuse a file of another one.
-            keys: as for :class:`Coverage`. Inputs to come have keys in a file only if those in it are of this kind.
+            keys: as for ``Coverage``. Inputs to come have keys in a file only if those in it are of this kind.
             salt: see there.
-            options: further arguments of :class:`Coverage`, such as ``predict``.
+            options: further arguments of ``Coverage``, such as ``predict``.
         """
         if model is None and options:
             raise InputError(f"{next(iter(options))}= needs a model: pass one to load, or leave it out")
@@ -312,7 +324,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
 
     @classmethod
     def from_bytes(cls, data: bytes, model: Any = None, **options: Any) -> Self:
-        """Go on from what :meth:`to_bytes` gave; the options are those of :meth:`load`."""
+        """Go on from what ``to_bytes`` gave; the options are those of ``load``."""
         return cls.load(data, model, **options)
 
     def own_states(self) -> None:

@@ -26,7 +26,7 @@ from neuralcov.statistics.calibration import Calibration
 
 
 class CoverageData:
-    """Hold what was measured so far. :class:`~neuralcov.coverage.coverage.Coverage` adds the ways to measure more.
+    """Hold what was measured so far. ``Coverage`` adds the ways to measure more.
 
     Args:
         measurement: what it is made of.
@@ -80,7 +80,7 @@ class CoverageData:
 
     @property
     def states(self) -> States:
-        """Return one state per criterion, to read before the next update; take a :meth:`snapshot` to keep them."""
+        """Return one state per criterion, to read before the next update; take a ``snapshot`` to keep them."""
         return self._measurement.collection.states
 
     @property
@@ -116,7 +116,7 @@ class CoverageData:
         """Return the value of every criterion, in the order given.
 
         Args:
-            warn: whether to warn of :meth:`findings` that were not told yet.
+            warn: whether to warn of ``findings`` that were not told yet.
         """
         if warn:
             self._measurement.warn()
@@ -260,7 +260,7 @@ class CoverageData:
     # States
 
     def snapshot(self) -> Snapshot:
-        """Return the present state, to go back to with :meth:`restore`."""
+        """Return the present state, to go back to with ``restore``."""
         return merging.take_snapshot(self._measurement)
 
     def restore(self, snapshot: Snapshot) -> None:
@@ -289,7 +289,7 @@ class CoverageData:
         """Replace the state of this process by those of all processes together, the same in each to the bit.
 
         Every process calls it, those without inputs too. A second call after further inputs is refused, as the earlier
-        ones would count once for every process: call :meth:`reset` first, or use ``assess(..., group=)``.
+        ones would count once for every process: call ``reset`` first, or use ``assess(..., group=)``.
 
         Args:
             group: of ``torch.distributed``; ``None`` is that of all processes.
@@ -309,21 +309,21 @@ class CoverageData:
             path: a path, a URL (``s3://…``, by fsspec) or an open binary file; a file is complete or as it was before.
             end_run: whether inputs to come are another run, so that this file and a later one are known to share these.
             inputs: whether to keep what shows or names an input, where ``assess`` kept that: the table, pictures, the
-                map, names of excluded inputs. Content keys are another matter, see ``keys=`` of :class:`Coverage`.
+                map, names of excluded inputs. Content keys are another matter, see ``keys=`` of ``Coverage``.
         """
         saving.require_layers(self._measurement, path)
         self._measurement.warn()
         saving.save(self._measurement, path, end_run=end_run, inputs=inputs)
 
     def to_bytes(self) -> bytes:
-        """Return what :meth:`save` would write, to be sent elsewhere."""
+        """Return what ``save`` would write, to be sent elsewhere."""
         return saving.to_bytes(self._measurement)
 
     def load_state(self, path: Place, *, same_run: bool = False) -> None:
         """Replace the state of this coverage by that of a file of the same model, criteria and calibration.
 
         Args:
-            path: what :meth:`save` wrote: a path, a URL or an open binary file.
+            path: what ``save`` wrote: a path, a URL or an open binary file.
             same_run: whether inputs to come belong to the file's last run, which was interrupted.
         """
         saving.load_state(self._measurement, path, same_run=same_run)
@@ -332,7 +332,7 @@ class CoverageData:
         """Write what calibration learnt, traces included, to one file that ``calibrate`` reads.
 
         Args:
-            path: as for :meth:`save`.
+            path: as for ``save``.
         """
         calibrating.save_calibration(self._measurement, path)
 
@@ -345,6 +345,6 @@ class CoverageData:
 
         Args:
             name: of the criterion.
-            identity: as :meth:`calibration_ids` or a file gives it.
+            identity: as ``calibration_ids`` or a file gives it.
         """
         return self._measurement.has_learnt(name, identity)

@@ -56,7 +56,7 @@ class EvidenceCoverage(CoverageData):
         """Return evidence of what was measured; its ``write`` makes the file.
 
         Args:
-            result: what :meth:`results` gave, where it has names and notes of your own.
+            result: what ``results`` gave, where it has names and notes of your own.
             tolerance: the share by which a figure may be off on other devices or software.
         """
         ours = self._measurement

@@ -30,7 +30,7 @@ class JudgingCoverage(CoverageData):
         """Run the model once and observe nothing.
 
         Args:
-            inputs: as for :meth:`update`.
+            inputs: as for ``update``.
             labels: see there.
             lengths: see there.
             predictions: whether to read off the classes the model chose.
@@ -54,7 +54,7 @@ class JudgingCoverage(CoverageData):
 
         Args:
             data: a loader of batches.
-            lengths: as for :meth:`assess`.
+            lengths: as for ``assess``.
             progress: show a bar; by default only in a terminal.
             title: what the bar says.
             known: asked after the first batch how many of the first inputs need not be run: later batches among these

@@ -16,7 +16,8 @@ from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.calibrating import Lesson, refuse_late_calibration
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.suite_counts import with_decisions
-from neuralcov.tap.listening import Ear, Heard
+from neuralcov.tap.listening import BatchOf, Ear, Heard
+from neuralcov.tap.tokens import TokenRows
 
 Counts = Callable[[nn.Module], bool]
 
@@ -29,25 +30,30 @@ class ListeningCoverage:
     _listening: _Listening | None = None
 
     @contextmanager
-    def listen(self, *, calibrate: bool = False, counts: Counts | None = None) -> Iterator[Heard]:
+    def listen(
+        self, *, calibrate: bool = False, counts: Counts | None = None, batch: BatchOf | None = None
+    ) -> Iterator[Heard]:
         """Listen to the passes of the model that are made within the block; nothing is run for it.
 
         A pass is one call of the model itself, and every row of it is an input: so are those of every step of
-        ``generate()``. It is observed when the next pass begins or the block ends, and :meth:`labels` in between
+        ``generate()``. It is observed when the next pass begins or the block ends, and ``labels`` in between
         belongs to it. Modes, gradients and autocast stay as they are. A block that ends by an exception observes all
         passes but the last.
 
         Args:
-            calibrate: learn from the passes, as :meth:`calibrate` does from training data.
+            calibrate: learn from the passes, as ``calibrate`` does from training data.
             counts: from the model to whether the call of it that begins is a pass, for frameworks that call the module
                 for more than its forward pass; by default every call is one.
+            batch: where the tensors that the model is called with disagree about the number of inputs, as those of
+                graphs do: the name of the argument with one row per input, or a function from the arguments to the
+                number.
 
         Returns:
             A block that gives what it has heard: ``passes``, ``inputs``, layers that were ``skipped``, and more.
         """
         if self._listening is not None:
             raise InputError("this coverage is listening already: end that block first")
-        listening = _Listening(self._measurement, self._reader, calibrate=calibrate, counts=counts)
+        listening = _Listening(self._measurement, self._reader, calibrate=calibrate, counts=counts, batch=batch)
         self._listening = listening
         try:
             with listening.open() as heard:
@@ -76,7 +82,13 @@ class _Listening:
     """Listen in one block: keep each pass until its labels may have come, then use it."""
 
     def __init__(
-        self, measurement: Measurement, reader: BatchReader, *, calibrate: bool, counts: Counts | None
+        self,
+        measurement: Measurement,
+        reader: BatchReader,
+        *,
+        calibrate: bool,
+        counts: Counts | None,
+        batch: BatchOf | None,
     ) -> None:
         self._measurement, self._reader = measurement, reader
         self._collection = measurement.collection
@@ -87,6 +99,7 @@ class _Listening:
         needs = self._collection.needs
         self._asked = "predictions" in needs or self._collection.wants_predictions
         self._waiting: Activations | None = None
+        self._rows: TokenRows | None = None
         self._ear = Ear(
             self._tap,
             begins=self._use,
@@ -96,6 +109,7 @@ class _Listening:
             # For accuracy and classes; outputs spread over ranks would have to be put together first.
             readable=self._asked or not self._tap.spread,
             counts=_all_count if counts is None else counts,
+            batch=batch,
         )
 
     @property
@@ -133,19 +147,21 @@ class _Listening:
         found = self._reader.read_labels(labels)
         if found is None:
             return batch
-        if found.shape[0] != batch.size:
-            raise InputError(f"{found.shape[0]} labels for {batch.size} inputs: expected one label per input")
+        size = batch.size if self._rows is None else self._rows.size
+        if found.shape[0] != size:
+            raise InputError(f"{found.shape[0]} labels for {size} inputs: expected one label per input")
         home = next(iter(batch.layers.values())).device
-        plain: Tensor = found.clone() if found.is_inference() else found
-        return replace(batch, labels=plain.to(home))
+        plain: Tensor = (found.clone() if found.is_inference() else found).to(home)
+        return replace(batch, labels=plain if self._rows is None else self._rows.repeat(plain))
 
-    def _take(self, batch: Activations, labels: Any) -> None:
+    def _take(self, batch: Activations, labels: Any, rows: TokenRows | None) -> None:
         """Keep a pass that has just ended, with the labels it was called with."""
         if self._lesson is not None:
             self._lesson.note_weights()
         else:
             # Now, not when it is observed: by then a step of training may have changed the weights.
             self._measurement.provenance.watch(empty=self._collection.empty, whole=True)
+        self._rows = rows
         self._waiting = batch if labels is None else self._labelled(batch, labels)
 
     def _use(self) -> None:

@@ -1,6 +1,6 @@
 """All that one coverage is made of: criteria with their states, the tap, what calibration learnt, where both come from.
 
-:class:`~neuralcov.coverage.coverage.Coverage` holds one measurement. The files beside this one work on it: they read
+``Coverage`` holds one measurement. The files beside this one work on it: they read
 batches for it, calibrate it, keep, merge and save it.
 """
 
@@ -105,7 +105,7 @@ class Measurement:
         self.heard = Heard()
         """What was heard of passes that others made."""
         self.assessed = Assessed()
-        """What the last ``assess`` told; see :attr:`last_assessed`."""
+        """What the last ``assess`` told; see ``last_assessed``."""
         self._unmeasured: tuple[Layout | None, Unmeasured] | None = None
 
     def fork(self) -> Measurement:

@@ -3,11 +3,11 @@
 A donated observation writes into its state's tensors, which saves a copy of every covariance at every batch. It must
 not reach tensors that somebody else keeps. So a collection holds no bare states; each is one of three kinds:
 
-- :class:`Owned`: nobody else has its tensors. Only this kind can be donated. Donating uses it up, so that an update
+- ``Owned``: nobody else has its tensors. Only this kind can be donated. Donating uses it up, so that an update
   that is interrupted half-way leaves no state that looks right.
-- :class:`Shared`: somebody else may have its tensors: a snapshot, a copy, another coverage, a file. Nothing writes to
+- ``Shared``: somebody else may have its tensors: a snapshot, a copy, another coverage, a file. Nothing writes to
   them, and a shared state never becomes an owned one.
-- :class:`GraphOwned`: it lies where a CUDA graph writes at its next replay. It is copied before anybody keeps it or
+- ``GraphOwned``: it lies where a CUDA graph writes at its next replay. It is copied before anybody keeps it or
   goes on from it.
 
 What a criterion makes of a shared state is owned if no tensor of it lies in the memory of the shared one. That is
@@ -42,7 +42,7 @@ class Holding(ABC, Generic[StateT]):
 
     @property
     def state(self) -> StateT:
-        """Return the state, to be read at once; to keep it, :meth:`share` it."""
+        """Return the state, to be read at once; to keep it, ``share`` it."""
         if self._state is None:
             raise InputError(
                 "an update was interrupted while it overwrote the state, which is worth nothing now: "

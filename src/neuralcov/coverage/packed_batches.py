@@ -15,7 +15,7 @@ from neuralcov.core.input_names import checked_columns, checked_ids
 
 _CONTENT = "batch"
 _MAPPINGS = ("layers", "relevance", "present")
-_TENSORS = ("labels", "predictions", "keys", "valid")
+_TENSORS = ("labels", "predictions", "keys", "valid", "tokens", "sources")
 
 
 def pack_batch(batch: Activations) -> bytes:
@@ -38,7 +38,7 @@ def pack_batch(batch: Activations) -> bytes:
 
 
 def unpack_batch(packed: bytes, device: torch.device) -> Activations:
-    """Return the batch that :func:`pack_batch` packed, on a device."""
+    """Return the batch that ``pack_batch`` packed, on a device."""
     with opened(packed, _CONTENT, "a batch of another process") as file:
         header = file.header
 

@@ -19,7 +19,7 @@ from neuralcov.coverage.seen import SeenInputs
 
 
 class CollectionReadings:
-    """Read criteria that are kept together. :class:`~neuralcov.coverage.collection.CriterionCollection` keeps them."""
+    """Read criteria that are kept together. ``CriterionCollection`` keeps them."""
 
     criteria: tuple[Criterion[Any], ...]
     names: tuple[str, ...]
@@ -98,7 +98,7 @@ class CollectionReadings:
 
     @in_turn
     def by_layer(self, *, alone: bool = True) -> tuple[LayerRow, ...]:
-        """Return every layer with its value under every criterion, and figures as :meth:`details` leaves them."""
+        """Return every layer with its value under every criterion, and figures as ``details`` leaves them."""
         if self.layout is None:
             return ()
         both = list(zip(self.criteria, self.states, strict=True))

@@ -37,7 +37,7 @@ def checked_share(share: float) -> float:
 
 def ranks(batch: Activations) -> np.ndarray:
     """Return a number from 0 to 1 for every input, decided by its content alone."""
-    words = batch.content_keys[:, 1].cpu().contiguous().numpy().view(np.uint64)
+    words = batch.dealing_keys[:, 1].cpu().contiguous().numpy().view(np.uint64)
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -139,6 +139,8 @@ def _on(batch: Activations, device: torch.device) -> Activations:
         relevance=None if batch.relevance is None else moved(batch.relevance),
         present=moved(batch.present),
         keys=None if batch.keys is None else batch.keys.to(device),
+        tokens=None if batch.tokens is None else batch.tokens.to(device),
+        sources=None if batch.sources is None else batch.sources.to(device),
         valid=None if batch.valid is None else batch.valid.to(device),
     )
 

@@ -9,12 +9,14 @@ from typing import Any
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.errors import InputError
 from neuralcov.core.input_names import Column, checked_columns, checked_ids
 from neuralcov.core.shapes import Int
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.tap import Batch
 from neuralcov.tap.inputs import Lengths, to_device
 from neuralcov.tap.members import Members, as_arguments
+from neuralcov.tap.outputs import TOKENS
 from neuralcov.tap.signatures import form_of
 
 
@@ -49,7 +51,12 @@ def run_all(
     known: Callable[[Run], int] | None,
     relevance: bool,
 ) -> Iterator[Run]:
-    """Yield every batch of a loader after running the model on it, as :meth:`Coverage.runs` says."""
+    """Yield every batch of a loader after running the model on it, as ``Coverage.runs`` says."""
+    if reader.tap().known_rows.pool == TOKENS:
+        raise InputError(
+            "inputs are ranked, selected and kept whole, but pool='tokens' makes an input of every token: measure with "
+            "pool='mean', 'last' or 'max'"
+        )
     seen, skip = 0, None if known is None else -1
     with reader.first(), reader.open():
         for batch in reader.inputs(data, lengths, title, progress):

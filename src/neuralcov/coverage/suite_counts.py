@@ -27,7 +27,7 @@ def decisions_of(batch: Activations) -> Int[Tensor, "batch"] | None:
 
 
 def with_decisions(batch: Activations, *, asked: bool) -> Activations:
-    """Return a batch without predictions if no criterion asked for them; :func:`decisions_of` still finds them."""
+    """Return a batch without predictions if no criterion asked for them; ``decisions_of`` still finds them."""
     if asked or batch.predictions is None:
         return batch
     bare = replace(batch, predictions=None)
@@ -78,7 +78,9 @@ class SuiteCounts:
 
         Nothing waits for the device.
         """
-        likeness = next((found for found in (c.likeness(batch) for c in criteria) if found is not None), None)
+        # Tokens of unlike inputs may well be alike: the first ones of a decoder are.
+        asked = criteria if batch.tokens is None else ()
+        likeness = next((found for found in (c.likeness(batch) for c in asked) if found is not None), None)
         self._pending.append(
             _Pending(batch.labels, decisions_of(batch) if decisions is None else decisions, likeness, taken)
         )

@@ -85,6 +85,8 @@ class TableBuilder:
     def __init__(self, collection: CriterionCollection, *, gains: bool = False) -> None:
         self._collection, self._gains = collection, gains
         self._ids: list[Plain] = []
+        self._inputs = 0
+        self._tokens = _Numbers(torch.int64)
         self._metadata: dict[str, _Values] = {}
         self._labels, self._predictions = _Numbers(torch.int64), _Numbers(torch.int64)
         self._exclusions = {name: _Numbers(torch.uint8) for name in collection.names}
@@ -96,7 +98,8 @@ class TableBuilder:
     def add(self, batch: Activations) -> None:
         """Note the inputs of a batch that was not observed yet."""
         size, before = batch.size, len(self._ids)
-        self._ids.extend(range(before, before + size) if batch.ids is None else batch.ids)
+        self._ids.extend(self._usual_ids(batch) if batch.ids is None else batch.ids)
+        self._tokens.add(size, None if batch.tokens is None else batch.tokens[:, 1])
         for column in (*self._metadata, *(name for name in batch.metadata if name not in self._metadata)):
             values = self._metadata.setdefault(column, _Values(before))
             values.add(batch.metadata.get(column, (None,) * size))
@@ -115,9 +118,17 @@ class TableBuilder:
             shown = criterion.gain(state, batch) if self._gains else criterion.first_shown(state, batch)
             self._shown[name].add(size, shown)
 
+    def _usual_ids(self, batch: Activations) -> list[int]:
+        """Return the number of each input in the run; tokens have that of the input they are of."""
+        if batch.tokens is None:
+            return list(range(len(self._ids), len(self._ids) + batch.size))
+        numbers: list[int] = (batch.tokens[:, 0] + self._inputs).tolist()
+        self._inputs = max(numbers, default=self._inputs - 1) + 1
+        return numbers
+
     def table(self) -> InputTable:
         """Return the table."""
-        columns: dict[str, Any] = {"id": self._ids, "key": None}
+        columns: dict[str, Any] = {"id": self._ids, "token": self._tokens.column(), "key": None}
         columns |= {name: column.values for name, column in self._metadata.items()}
         columns["key"] = self._key_column()
         columns |= {"label": self._labels.column(), "prediction": self._predictions.column()}

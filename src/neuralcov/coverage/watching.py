@@ -14,14 +14,14 @@ from neuralcov.coverage.coverage import Coverage
 
 @contextmanager
 def watch(model: nn.Module, criteria: Sequence[AnyCriterion], **options: Any) -> Iterator[Coverage]:
-    """Measure the passes of a model that are made within the block; see :meth:`Coverage.listen`.
+    """Measure the passes of a model that are made within the block; see ``Coverage.listen``.
 
     Args:
         model: any module.
         criteria: what to measure. Those that learn from training data need a coverage that was calibrated.
-        options: further arguments of :class:`Coverage`, such as ``layers``.
+        options: further arguments of ``Coverage``, such as ``layers``.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
         >>> with nc.watch(model.eval(), [nc.NC(0.5)]) as cov:

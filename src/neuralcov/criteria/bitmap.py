@@ -32,6 +32,7 @@ from neuralcov.criteria.cell_hits import (
 )
 from neuralcov.criteria.cells_by_folds import CellsByFolds
 from neuralcov.criteria.kind_set import FOLD_COUNT, FOLDS
+from neuralcov.kernels.operations import triton_available
 
 # More bytes than any tensor has.
 _BEYOND = 1 << 60
@@ -41,8 +42,8 @@ _BEYOND = 1 << 60
 class BitmapCriterion(Criterion[AnyBitmap], base=True):
     """Tick off cells: the value is the share of cells that some input hit.
 
-    Usually every neuron has :attr:`cells` cells, and :meth:`hits` says which of them an input hits. Where cells belong
-    to no neuron, give their :meth:`shape` and :meth:`flat_hits` instead.
+    Usually every neuron has ``cells`` cells, and ``hits`` says which of them an input hits. Where cells belong
+    to no neuron, give their ``shape`` and ``flat_hits`` instead.
 
     Args:
         errors: whether to keep which of ten folds of the inputs have hit each cell, for the value's standard error by
@@ -79,14 +80,21 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         """
         raise NotImplementedError(f"{type(self).__name__}: define hits(stack), or shape(layout) and flat_hits(batch)")
 
+    def tick(self, stack: Stack, ticks: Bool[Tensor, "layers width *cells"]) -> bool:
+        """Tick off what a stack hits, in place and in one kernel, if there is one; return whether it was done.
+
+        The same cells as by ``hits``. Asked only where kernels run; what says no for one stack says so for all.
+        """
+        return False
+
     def shape(self, layout: Layout) -> tuple[int, ...]:
         """Return the shape of the cells, where these belong to no neuron."""
         raise NotImplementedError(f"{type(self).__name__}: flat_hits(batch) goes with shape(layout)")
 
     def flat_hits(self, batch: Activations) -> Int[Tensor, "batch k"]:
-        """Return up to k cells that each input hits, by their numbers in :meth:`shape` read row by row; −1 for none.
+        """Return up to k cells that each input hits, by their numbers in ``shape`` read row by row; −1 for none.
 
-        Hits of inputs that :meth:`exclusions` names are dropped afterwards.
+        Hits of inputs that ``exclusions`` names are dropped afterwards.
         """
         raise NotImplementedError(f"{type(self).__name__}: shape(layout) goes with flat_hits(batch)")
 
@@ -127,10 +135,11 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     def observe(self, state: AnyBitmap, batch: Activations, *, donate: bool = False) -> AnyBitmap:
         covered = parts_of(state) if donate else [ticks.clone() for ticks in parts_of(state)]
         marking = None if state.by_fold is None else _Marking.of(state, batch, self.exclusions(batch) == VALID)
-        for index, rows, hits in self._hits(state, batch):
-            hits.cover(covered[index])
-            if marking is not None:
-                marking.mark(index, rows, hits)
+        if marking is not None or not self._ticked_at_once(batch, covered):
+            for index, rows, hits in self._hits(state, batch):
+                hits.cover(covered[index])
+                if marking is not None:
+                    marking.mark(index, rows, hits)
         folds = None if marking is None else marking.folds(state)
         if not self._flat:
             return self._with(state, state.counts + batch.input_counts, covered, folds)
@@ -268,6 +277,18 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
                     hits = hits.masked_fill(~part.valid[:, :, None], 0)
                 yield stack.group, rows, NeuronMarks(hits) if self.cells == 1 else CellOfNeuron(hits, self.cells)
 
+    def _ticked_at_once(self, batch: Activations, covered: Sequence[Tensor]) -> bool:
+        """Tick off what a batch hits in one kernel for each stack, where there is one; return whether it was done."""
+        if self._flat or not triton_available(batch.device) or not batch.size or not self._tick_is_of_hits:
+            return False
+        return all(self.tick(stack, stack.pick(covered)) for stack in batch.stacks)
+
+    @property
+    def _tick_is_of_hits(self) -> bool:
+        """Return whether no subclass has hits of its own beside a kernel that it inherited."""
+        ticks, hits = (next(c for c in type(self).__mro__ if name in vars(c)) for name in ("tick", "hits"))
+        return issubclass(ticks, hits)
+
     def _with(
         self, state: AnyBitmap, counts: Tensor, covered: Sequence[Tensor], folds: Folds | None = None
     ) -> AnyBitmap:
@@ -307,7 +328,7 @@ class _Marking:
     """Mark which folds of a batch hit each cell: a plane of cells for each fold, packed into words at the end."""
 
     dealt: Int[Tensor, "batch"]
-    planes: Sequence[Bool[Tensor, "folds_and_one *cells"]]
+    planes: Sequence[Bool[Tensor, "folds_and_one ..."]]
 
     @classmethod
     def of(cls, state: AnyBitmap, batch: Activations, inputs: Bool[Tensor, "batch"]) -> _Marking:

@@ -236,12 +236,12 @@ class CCState(State, name="cc"):
 
 @dataclass(frozen=True, eq=False)
 class CC(Criterion[CCState]):
-    r"""Cluster coverage (Odena et al., TensorFuzz, ICML 2019).
+    """Cluster coverage (Odena et al., TensorFuzz, ICML 2019).
 
     In each layer, inputs in order: one opens a cluster when its Euclidean distance to every centre so far
     exceeds ``distance``; the first opens one.
 
-    .. math:: \text{CC} = \sum_l |\text{clusters of layer } l|
+        CC = Σ over layers of the clusters of that layer
 
     Comparisons are exact, in float64. Depends on the order of inputs, not on how they are batched. Merging
     offers the other suite's centres, in order, to this one's.
@@ -250,7 +250,7 @@ class CC(Criterion[CCState]):
         distance: how far a cluster reaches.
         squared: compare squared distances with ``distance`` instead, as TensorFuzz does.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 2}, [nc.CC(5)])
         >>> cov.update(activations={"fc": torch.tensor([[0.0, 0.0], [3.0, 4.0], [3.0, 4.1]])})

@@ -62,8 +62,8 @@ class DistinctState(State, name="distinct"):
 class DistinctCriterion(Criterion[DistinctState], base=True):
     """Collect kinds: the value is how many different ones the inputs show.
 
-    :meth:`kinds` gives, for each input, a kind in each of k columns, and each column keeps a set of its own. Kinds may
-    have :meth:`weights`, and columns may be brought together in another way than by their sum: :meth:`reduce`.
+    ``kinds`` gives, for each input, a kind in each of k columns, and each column keeps a set of its own. Kinds may
+    have ``weights``, and columns may be brought together in another way than by their sum: ``reduce``.
     """
 
     hashed: ClassVar[bool] = False
@@ -73,7 +73,7 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     """Whether kinds are found without waiting for the device, so that finding them can be recorded."""
 
     marked: ClassVar[bool] = False
-    """Whether a number is kept with each kind; then :meth:`marks` gives it."""
+    """Whether a number is kept with each kind; then ``marks`` gives it."""
 
     folded: ClassVar[bool] = False
     """Whether it is kept which of ten folds of the inputs have shown each kind, for errors by leaving one out."""
@@ -85,7 +85,7 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
 
     @property
     def linear(self) -> bool:
-        """Return whether :meth:`reduce` is a linear function of the columns' sums."""
+        """Return whether ``reduce`` is a linear function of the columns' sums."""
         return True
 
     @property
@@ -114,7 +114,7 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     def reduce(self, sums: Float[Tensor, "*rows k"]) -> Float[Tensor, "*rows"]:
         """Return the value that the columns' sums amount to, a function of them that falls with none.
 
-        Say in :attr:`linear` if it is not a linear one.
+        Say in ``linear`` if it is not a linear one.
         """
         return sums.sum(-1)
 
@@ -166,7 +166,7 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     def details(self, state: DistinctState) -> Mapping[str, float]:
         """Return ``next``, the chance that the next input shows a new kind, and how many kinds are still ``to_come``.
 
-        Only where an input shows one kind, so that inputs are a sample of kinds; see :mod:`neuralcov.core.abundance`.
+        Only where an input shows one kind, so that inputs are a sample of kinds; see ``neuralcov.core.abundance``.
         """
         counts = self.times_shown(state)
         if state.columns != 1 or counts is None or not len(counts):

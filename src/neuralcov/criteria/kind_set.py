@@ -1,6 +1,6 @@
 """A growing set of kinds, known by 128-bit keys, with how often each was shown.
 
-Keys stand sorted by their first word. :func:`as_members` makes first words as good as random, unless the criterion says
+Keys stand sorted by their first word. ``as_members`` makes first words as good as random, unless the criterion says
 that they are, and reversibly: among a million kinds three share one with a probability below 10⁻²⁰. So a kind is found
 by looking where its first word belongs, there and one further.
 
@@ -76,7 +76,7 @@ class KindSet(Record, name="distinct-kinds"):
         *,
         counts: Int[Tensor, "some"] | None = None,
     ) -> KindSet:
-        """Return entries to :meth:`add`, in any order, shown once each or ``counts`` times."""
+        """Return entries to ``add``, in any order, shown once each or ``counts`` times."""
         once = torch.ones(len(keys), dtype=torch.int64, device=keys.device) if counts is None else counts
         return cls(keys, once, columns, marks, folds)
 
@@ -184,7 +184,7 @@ def as_members(
 
 
 def as_kinds(keys: Int[Tensor, "entries 2"], column: int | None, *, hashed: bool = False) -> Int[Tensor, "entries 2"]:
-    """Undo :func:`as_members` for the members of one column; ``None`` is the only one."""
+    """Undo ``as_members`` for the members of one column; ``None`` is the only one."""
     if hashed and column is None:
         return keys
     number = torch.full((1,), column or 0, device=keys.device)
@@ -260,7 +260,7 @@ def looking_is_free(device: torch.device) -> bool:
 
 
 def announce(grown: KindSet) -> KindSet:
-    """Send the number of kinds to the host, where :func:`cut` will find it once it has arrived."""
+    """Send the number of kinds to the host, where ``cut`` will find it once it has arrived."""
     count = grown.present().sum()
     if count.device.type != "cuda":
         return _first(grown, int(count))

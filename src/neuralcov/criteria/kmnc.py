@@ -10,19 +10,19 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Stack
-from neuralcov.core.shapes import Shaped
+from neuralcov.core.shapes import Bool, Shaped
 from neuralcov.criteria.bitmap import BitmapCriterion
+from neuralcov.kernels.stacks import tick_sections
 from neuralcov.statistics.ranges import NeuronRanges, Ranges
 from neuralcov.statistics.statistic import Statistic
 
 
 @dataclass(frozen=True, eq=False)
 class KMNC(BitmapCriterion):
-    r"""K-multisection neuron coverage (Ma et al., DeepGauge, ASE 2018).
+    """K-multisection neuron coverage (Ma et al., DeepGauge, ASE 2018).
 
-    .. math:: \text{section}(a) = \min\left(\left\lfloor \frac{a - lo}{hi - lo}\,K \right\rfloor, K - 1\right)
-              \text{ for } lo \le a \le hi,\qquad
-              \text{KMNC} = \frac{\text{sections covered}}{K\,N}
+        section(a) = min(⌊(a − lo) / (hi − lo) · K⌋, K − 1)    for lo ≤ a ≤ hi
+        KMNC = sections covered / (K · N)
 
     with ``[lo, hi]`` the neuron's range over the training data. Outputs outside the range, and neurons
     that were constant in training, cover nothing. Sections are found in float64.
@@ -30,7 +30,7 @@ class KMNC(BitmapCriterion):
     Args:
         sections: K, the number of equal sections of each neuron's range.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 1}, [nc.KMNC(4)])
         >>> cov.calibrate(activations={"fc": torch.tensor([[0.0], [1.0]])})
@@ -65,3 +65,12 @@ class KMNC(BitmapCriterion):
         # Section 0 is cell 1; what lies nowhere becomes 0.
         section = place.floor_().clamp_(max=self.sections - 1).long().add_(1)
         return section.bool() if self.sections == 1 else section
+
+    @override
+    def tick(self, stack: Stack, ticks: Bool[Tensor, "layers width *cells"]) -> bool:
+        if self.sections == 1:
+            return False
+        ranges: NeuronRanges = self.require_learnt()
+        low, high = stack.pick(ranges.low), stack.pick(ranges.high)
+        tick_sections(stack.values, stack.valid_mask(), low, high, self.sections, ticks)
+        return True

@@ -11,14 +11,15 @@ from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Stack
 from neuralcov.core.shapes import Bool
 from neuralcov.criteria.bitmap import BitmapCriterion
+from neuralcov.kernels.stacks import tick_scaled
 
 
 @dataclass(frozen=True, eq=False)
 class NC(BitmapCriterion):
-    r"""Neuron coverage (Pei et al., DeepXplore, SOSP 2017).
+    """Neuron coverage (Pei et al., DeepXplore, SOSP 2017).
 
-    .. math:: s_i = \frac{a_i - \min_j a_j}{\max_j a_j - \min_j a_j},\qquad
-              \text{NC} = \frac{|\{i : s_i > \text{threshold for some input}\}|}{N}
+        s = (a − min a) / (max a − min a)
+        NC = neurons with s > threshold for some input / N
 
     Each input's outputs are scaled to [0, 1] within their layer; a constant layer scales to 0. Scaling
     and comparison are done in float64.
@@ -26,7 +27,7 @@ class NC(BitmapCriterion):
     Args:
         threshold: what the scaled output must exceed, in [0, 1).
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 4}, [nc.NC(0.5)])
         >>> cov.update(activations={"fc": torch.tensor([[0.0, 1.0, 0.6, 0.2]])})
@@ -45,3 +46,8 @@ class NC(BitmapCriterion):
         least, most = (bound.double()[:, :, None] for bound in stack.extremes())
         # A constant layer divides 0 by 0 to NaN, which exceeds nothing.
         return stack.values.double().sub(least).div_(most - least) > self.threshold
+
+    @override
+    def tick(self, stack: Stack, ticks: Bool[Tensor, "layers width"]) -> bool:
+        tick_scaled(stack.values, stack.valid_mask(), stack.extremes(), self.threshold, ticks)
+        return True

@@ -10,19 +10,20 @@ from typing_extensions import override
 from neuralcov.core.activations import Stack
 from neuralcov.core.shapes import Bool
 from neuralcov.criteria.bitmap import BitmapCriterion
+from neuralcov.kernels.stacks import tick_beyond
 from neuralcov.statistics.ranges import NeuronRanges, Ranges
 from neuralcov.statistics.statistic import Statistic
 
 
 @dataclass(frozen=True, eq=False)
 class SNAC(BitmapCriterion):
-    r"""Strong neuron activation coverage (Ma et al., DeepGauge, ASE 2018).
+    """Strong neuron activation coverage (Ma et al., DeepGauge, ASE 2018).
 
-    .. math:: \text{SNAC} = \frac{|\{i : a_i > hi_i \text{ for some input}\}|}{N}
+        SNAC = neurons with some a > hi / N
 
     with ``hi`` the largest output of each neuron over the training data.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 2}, [nc.SNAC()])
         >>> cov.calibrate(activations={"fc": torch.tensor([[0.0, 0.0], [1.0, 1.0]])})
@@ -42,3 +43,10 @@ class SNAC(BitmapCriterion):
         low, high = stack.pick(ranges.low), stack.pick(ranges.high)
         # A neuron never reached in training has no range to be above.
         return (stack.values > high) & (low <= high)
+
+    @override
+    def tick(self, stack: Stack, ticks: Bool[Tensor, "layers width *cells"]) -> bool:
+        ranges: NeuronRanges = self.require_learnt()
+        low, high = stack.pick(ranges.low), stack.pick(ranges.high)
+        tick_beyond(stack.values, stack.valid_mask(), low, high, ticks)
+        return True

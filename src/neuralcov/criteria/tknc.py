@@ -16,16 +16,16 @@ from neuralcov.kernels.operations import among_top_k
 
 @dataclass(frozen=True, eq=False)
 class TKNC(BitmapCriterion):
-    r"""Top-k neuron coverage (Ma et al., DeepGauge, ASE 2018).
+    """Top-k neuron coverage (Ma et al., DeepGauge, ASE 2018).
 
-    .. math:: \text{TKNC} = \frac{|\{i : a_i \text{ among the } k \text{ largest of its layer for some input}\}|}{N}
+        TKNC = neurons among the k largest of their layer for some input / N
 
     Equal outputs go to the lower index. A layer of at most ``k`` neurons is covered by any input.
 
     Args:
         k: how many neurons of each layer count as its strongest.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 4}, [nc.TKNC(1)])
         >>> cov.update(activations={"fc": torch.tensor([[1.0, 3.0, 3.0, 2.0], [1.0, 0.0, 0.0, 0.0]])})

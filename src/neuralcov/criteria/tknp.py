@@ -23,9 +23,9 @@ from neuralcov.kernels.operations import among_top_k
 
 @dataclass(frozen=True, eq=False)
 class TKNP(DistinctCriterion):
-    r"""Top-k neuron patterns (Ma et al., DeepGauge, ASE 2018).
+    """Top-k neuron patterns (Ma et al., DeepGauge, ASE 2018).
 
-    .. math:: \text{TKNP} = \bigl|\{(\operatorname{top}_k(l_1, x), \dots, \operatorname{top}_k(l_L, x)) : x\}\bigr|
+        TKNP = number of distinct patterns (top_k of layer 1, …, top_k of layer L)
 
     An input's pattern is the tuple over layers of the *set* of its k strongest neurons, equal outputs to
     the lower index. Patterns are counted by 128-bit keys: two different ones among a million share a key
@@ -36,7 +36,7 @@ class TKNP(DistinctCriterion):
         sketch: keep only so many patterns, those of smallest key, in 24 bytes each: the value is then an estimate with
             a relative error of about 1/√sketch, and exact below so many. For suites of more than 10⁷ inputs.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 3}, [nc.TKNP(2)])
         >>> cov.update(activations={"fc": torch.tensor([[3.0, 2.0, 1.0], [2.0, 3.0, 1.0], [1.0, 2.0, 3.0]])})

@@ -34,7 +34,7 @@ def digits(split: str = "test") -> Samples:
 
 
 def train_digits(epochs: int = 12, seed: int = 0, progress: bool | None = None) -> DigitsNet:
-    """Return a :class:`DigitsNet` trained on the training split, in a few seconds on a CPU."""
+    """Return a ``DigitsNet`` trained on the training split, in a few seconds on a CPU."""
     samples = digits("train")
     inputs, labels = samples.pixels(), samples.labels
     generator = torch.Generator().manual_seed(seed)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.coverage.coverage import Coverage
+from neuralcov.distributed import Workers
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.campaign.result import Campaign, Stats, StatsReader
 from neuralcov.fuzz.campaign.resume import OpenCampaign, begin, read, resume
@@ -24,7 +25,9 @@ from neuralcov.fuzz.formats import InputFormat, format_of
 from neuralcov.fuzz.limits import Limits, Timer
 from neuralcov.fuzz.mutations import Mutation
 from neuralcov.fuzz.rules import settings_of
+from neuralcov.fuzz.search.sharing import SharedSearch, share
 from neuralcov.fuzz.search.wave import Search
+from neuralcov.fuzz.search.wave_worker import WaveWorker
 from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.fuzz.validity import Validity, usual_rule
 
@@ -40,16 +43,16 @@ class Fuzzer:
     moved by the lineage's geometric mutation, and a lineage holds at most one.
 
     A mutant is a fault if the model was right on the root input and is not on the mutant, whether or not the mutant
-    is kept. ``guide=`` searches otherwise than by coverage, see :class:`FuzzSettings`.
+    is kept. ``guide=`` searches otherwise than by coverage, see ``FuzzSettings``.
 
     Args:
         coverage: holds the model and the criteria that guide; a mutant is kept if any of them gains.
         inputs: the seeds: images as bytes or floats in [0, 1], or tokens ``(inputs, length)``.
         labels: their classes; by default what the model predicts for them.
-        mutations: by default :func:`image_mutations` or :func:`text_mutations` for inputs of that format.
+        mutations: by default ``image_mutations`` or ``text_mutations`` for inputs of that format.
         preprocess: from pixels in [0, 1], or tokens, to what the model takes.
         folder: where the campaign is kept; without one it is kept in memory only.
-        settings: how to search, see :class:`FuzzSettings`.
+        settings: how to search, see ``FuzzSettings``.
         rules: settings by name, in place of ``settings``: ``"published"``, those of the NLC paper's public artefact,
             or ``"paper"``, those of its text.
         validity: a rule of one's own, ``(mutants, comparisons) -> (batch,) booleans`` over inputs as they are stored,
@@ -57,12 +60,12 @@ class Fuzzer:
         levels: the byte that stands for 1.0.
         padding: the token behind a text's end.
         words: the vocabulary, a word per token, to show texts with.
-        checks: faults of the user's own, see :class:`MutantBatch`.
-        against: a second model that should agree, see :class:`SecondModel`.
+        checks: faults of the user's own, see ``MutantBatch``.
+        against: a second model that should agree, see ``SecondModel``.
         notes: plain data kept in the configuration, for whoever started the campaign.
         changes: fields of the settings by name, such as ``wave=64``; they go before ``settings``.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 3))
         >>> seeds = torch.rand(20, 1, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -93,6 +96,11 @@ class Fuzzer:
     ) -> None:
         if settings is not None and rules is not None:
             raise InputError("both rules= and settings= were given: expected one; changes go by name, such as wave=64")
+        if coverage.pool == "tokens":
+            raise InputError(
+                "a campaign changes inputs whole, but pool='tokens' makes an input of every token: use pool='mean', "
+                "'last' or 'max'"
+            )
         chosen = (settings or settings_of(rules)).changed(**changes)
         roots = checked_inputs(inputs)
         input_format = format_of(roots, levels=levels, padding=padding, words=words)
@@ -149,6 +157,7 @@ class Fuzzer:
         until_new: float | None = None,
         calls: int | None = None,
         progress: bool | None = None,
+        workers: Workers | None = None,
     ) -> Campaign:
         """Search until a limit is reached; limits count from the start of the campaign.
 
@@ -160,6 +169,7 @@ class Fuzzer:
                 estimated from what was seen (Good and Turing).
             calls: until the model was run on so many mutants; the wave under way is finished.
             progress: show a live screen, or lines where there is no terminal; by default only in a terminal.
+            workers: who runs the waves, such as ``neuralcov.integrations.ray.FuzzWorkers``; needs ``folder=``.
         """
         limits = Limits(iterations, seconds, faults, until_new, calls)
         campaign = self._campaign
@@ -167,7 +177,7 @@ class Fuzzer:
             raise CampaignError("the campaign was only read, so coverage has not seen what it found: call resume()")
         if campaign is None and self.folder is not None:
             self.folder.require_new()
-        return self._within(limits, progress, lambda: campaign or begin(self._setup, self.folder, limits))
+        return self._within(limits, progress, workers, lambda: campaign or begin(self._setup, self.folder, limits))
 
     def resume(
         self,
@@ -178,6 +188,7 @@ class Fuzzer:
         until_new: float | None = None,
         calls: int | None = None,
         progress: bool | None = None,
+        workers: Workers | None = None,
     ) -> Campaign:
         """Go on with the campaign in the folder, up to the limits it was given at first or to new ones.
 
@@ -190,7 +201,7 @@ class Fuzzer:
             limits = Limits(**folder.config()["limits"])
         else:
             limits = Limits(iterations, seconds, faults, until_new, calls)
-        return self._within(limits, progress, lambda: resume(self._setup, folder))
+        return self._within(limits, progress, workers, lambda: resume(self._setup, folder))
 
     def load(self) -> list[Fault]:
         """Read the campaign in the folder without going on with it; return its faults."""
@@ -208,6 +219,10 @@ class Fuzzer:
         with self.coverage.tap():
             return shrink(self.search, faults)
 
+    def worker(self) -> WaveWorker:
+        """Return a worker for the same campaign, searched by another process; this fuzzer's folder is left alone."""
+        return WaveWorker(self._setup)
+
     def _opened(self) -> OpenCampaign:
         if self._campaign is None:
             if self.folder is None:
@@ -220,8 +235,12 @@ class Fuzzer:
         if campaign is not self._campaign:
             self._campaign, self._stats_reader = campaign, StatsReader(campaign.seed_values)
 
-    def _within(self, limits: Limits, progress: bool | None, start: Callable[[], OpenCampaign]) -> Campaign:
+    def _within(
+        self, limits: Limits, progress: bool | None, workers: Workers | None, start: Callable[[], OpenCampaign]
+    ) -> Campaign:
         """Start or go on and search, with the folder locked and everything written at the end."""
+        if workers is not None and self.folder is None:
+            raise CampaignError("workers= needs folder=: workers that join are told what the log there holds")
         if not self._between_waves:
             raise CampaignError("the search was stopped within a wave: build a new Fuzzer and call resume()")
         if self.folder is not None:
@@ -231,7 +250,7 @@ class Fuzzer:
             with self.coverage.tap(), view_for(progress) as view:
                 self._open(start())
                 writer = self._writer()
-                result = self._search(limits, writer, view)
+                result = self._search(limits, writer, view, workers)
         finally:
             try:
                 if writer is not None:
@@ -249,8 +268,10 @@ class Fuzzer:
         writer.restore(self.search.state.faults[:])
         return writer
 
-    def _search(self, limits: Limits, writer: Writer | None, view: ProgressView) -> Campaign:
-        search = self.search
+    def _search(self, limits: Limits, writer: Writer | None, view: ProgressView, workers: Workers | None) -> Campaign:
+        search: Search | SharedSearch = self.search
+        if workers is not None and writer is not None and self.folder is not None:
+            search = share(self._opened(), self._setup, self.folder, workers, writer.flush)
         began = time.monotonic() - search.state.counts.seconds
         timer = Timer(self.settings.checkpoint)
         try:

@@ -1,7 +1,7 @@
 """Rules of others as settings: those of the NLC paper's public artefact, and those of its text.
 
 The artefact (Yuan, Pang and Wang, 2023) does otherwise than its paper says, and both do otherwise than we. Every
-difference is a field of :class:`FuzzSettings`, so that each can be switched by itself:
+difference is a field of ``FuzzSettings``, so that each can be switched by itself:
 
 =================  =======================  ====================  ================================
 field              published                paper                 ours

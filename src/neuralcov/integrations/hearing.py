@@ -36,7 +36,7 @@ class Hearing:
         calibration: training data or a saved calibration, from which to learn anew before every evaluation: the
             weights may have changed.
         labels: from a batch to one class per input, ``None`` where there are none.
-        counts: as for :meth:`Coverage.listen`.
+        counts: as for ``Coverage.listen``.
     """
 
     def __init__(

@@ -32,12 +32,12 @@ def watch_trainer(
         trainer: what evaluates.
         criteria: what to measure.
         calibration: training data or a saved calibration, from which to learn before every evaluation.
-        options: further arguments of :class:`~neuralcov.Coverage`, such as ``layers``.
+        options: further arguments of ``Coverage``, such as ``layers``.
 
     Returns:
         The coverage of the last evaluation.
 
-    Example:
+    Examples:
         ``cov = watch_trainer(trainer, [nc.NC(0.75)]); trainer.evaluate()["eval_nc_0.75"]``
     """
     loop = getattr(trainer, "evaluation_loop", None)

@@ -25,7 +25,7 @@ class CoverageHandler:
         calibration: training data or a saved calibration, from which to learn before every epoch.
         labels: from a batch to one class per input; by default the second of a pair, or ``labels`` of a mapping.
         prefix: what every key begins with.
-        options: further arguments of :class:`~neuralcov.Coverage`, such as ``layers``.
+        options: further arguments of ``Coverage``, such as ``layers``.
     """
 
     def __init__(

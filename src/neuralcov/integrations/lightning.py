@@ -41,7 +41,7 @@ class CoverageCallback(Callback):
         calibration: training data or a saved calibration, from which to learn before every evaluation.
         labels: from a batch to one class per input; by default the second of a pair, or ``labels`` of a mapping.
         prefix: what every logged key begins with.
-        options: further arguments of :class:`~neuralcov.Coverage`, such as ``layers``.
+        options: further arguments of ``Coverage``, such as ``layers``.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ class CoverageMetric(Metric):
     """Measure coverage as torchmetrics measures accuracy: update, forward, compute, reset, sync.
 
     Other metrics take what a model gave, this one takes what goes in: ``update`` runs the model once more. Use
-    :meth:`listen` around your own passes to do without. Arguments are given by name, so that a ``MetricCollection``
+    ``listen`` around your own passes to do without. Arguments are given by name, so that a ``MetricCollection``
     tells those of this metric from those of others.
 
     Args:
@@ -36,7 +36,7 @@ class CoverageMetric(Metric):
             the same model.
         options: further arguments of ``torchmetrics.Metric``.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
         >>> metric = CoverageMetric(nc.Coverage(model, [nc.NC(0.5)]))
@@ -71,7 +71,7 @@ class CoverageMetric(Metric):
         """Observe one batch.
 
         Args:
-            inputs: as for :meth:`Coverage.update`.
+            inputs: as for ``Coverage.update``.
             labels: see there.
             activations: see there.
             predictions: see there.
@@ -81,7 +81,7 @@ class CoverageMetric(Metric):
 
     @contextmanager
     def listen(self) -> Iterator[Heard]:
-        """Observe the passes of the model that are made within the block, as :meth:`Coverage.listen` does."""
+        """Observe the passes of the model that are made within the block, as ``Coverage.listen`` does."""
         with self.coverage.listen() as heard:
             yield heard
         self._update_count += heard.passes
@@ -95,7 +95,7 @@ class CoverageMetric(Metric):
         """Observe a batch and return what it covers alone; the model runs once.
 
         Args:
-            batch: as for :meth:`update`.
+            batch: as for ``update``.
         """
         if self._is_synced:
             raise InputError("forward of a metric that is synced: call unsync() first")

@@ -39,9 +39,9 @@ def absolute_growth(
     scale: Float[Tensor, "layers"],
     apart: Float[Tensor, "batch layers width"],
 ) -> Float[Tensor, "batch layers"]:
-    r"""Return per input and layer :math:`\sum_{ij} (|\sigma_{ij} + d_i d_j| - |\sigma_{ij}|)`.
+    """Return per input and layer Σ_ij (|σ_ij + d_i·d_j| − |σ_ij|).
 
-    With :math:`\sigma` = ``scale · scatter``; what NLC gains by an input is made of it. Only the lower half of the
+    With σ = ``scale · scatter``; what NLC gains by an input is made of it. Only the lower half of the
     matrix is read, and the sum is taken in a fixed order.
     """
     # Triton is optional and slow to import.
@@ -82,12 +82,25 @@ def row_means(values: Float[Tensor, "*rows length"]) -> Float[Tensor, "*rows"]:
     return means
 
 
+def middle_means(values: Float[Tensor, "inputs places features"]) -> Float[Tensor, "inputs features"]:
+    """Return means over the middle axis of a contiguous tensor, in float32: of tokens, or of space channels last."""
+    kernels = importlib.import_module("neuralcov.kernels.triton_stacks")
+    inputs, places, features = values.shape
+    means = torch.empty(inputs, features, dtype=torch.float32, device=values.device)
+    # Few inputs are cut into narrower blocks of features, so that there is work for all of the device.
+    wide = min(64 if inputs >= 256 else 32, 1 << max(0, features - 1).bit_length())
+    tall = min(2048 // wide, 1 << max(0, places - 1).bit_length())
+    blocks = -(-features // wide)
+    kernels.middle_means[(inputs * blocks,)](values, means, places, features, blocks, PLACES=tall, FEATURES=wide)
+    return means
+
+
 def split_rows(
     rows: Float[Tensor, "rows width"], centre: Float[Tensor, "width"], *, left: bool
 ) -> tuple[Shaped[Tensor, "rows wide"], Float[Tensor, "rows"]]:
     """Return rows less the centre as bfloat16 parts side by side, and their squared lengths, in one pass over memory.
 
-    See :func:`neuralcov.criteria.surprise.nearest.prepared`, also for the zeros at the ends.
+    See ``neuralcov.criteria.surprise.nearest.prepared``, also for the zeros at the ends.
     """
     kernels = importlib.import_module("neuralcov.kernels.triton_kernels")
     count, width = rows.shape
@@ -110,7 +123,7 @@ def find_flipped(
 ) -> tuple[Int[Tensor, "batch width"], Bool[Tensor, "batch width"]]:
     """Return where in a table sorted by first word the key with each neuron's sign flipped stands, and if it does.
 
-    Compares first words only; see :mod:`neuralcov.criteria.ss.signs`.
+    Compares first words only; see ``neuralcov.criteria.ss.signs``.
     """
     kernels = importlib.import_module("neuralcov.kernels.triton_kernels")
     at = torch.empty(signs.shape, dtype=torch.int32, device=signs.device)
@@ -133,7 +146,7 @@ def kind_keys_fused(
     begin: Int[Tensor, "layers 2"],
     classes: Int[Tensor, "batch"] | None,
 ) -> tuple[Int[Tensor, "layers batch 2"], Int[Tensor, "layers batch 2"]]:
-    """Return the keys of boxes and kinds, in one pass over memory; see :mod:`neuralcov.criteria.lcc.boxes`."""
+    """Return the keys of boxes and kinds, in one pass over memory; see ``neuralcov.criteria.lcc.boxes``."""
     kernels = importlib.import_module("neuralcov.kernels.triton_kernels")
     layers, batch, directions = projections.shape
     boxes = torch.empty(layers, batch, 2, dtype=torch.int64, device=projections.device)
@@ -177,7 +190,7 @@ def mark_shown(
 ) -> None:
     """Add to ``shown`` the bits in which each input's group differs from the one with a neuron flipped, in place.
 
-    ``found`` and ``at`` are what :func:`find_flipped` gave; see :mod:`neuralcov.criteria.ss.signs`.
+    ``found`` and ``at`` are what ``find_flipped`` gave; see ``neuralcov.criteria.ss.signs``.
     """
     kernels = importlib.import_module("neuralcov.kernels.triton_kernels")
     grid = (len(keys), -(-signs.shape[1] // 64))

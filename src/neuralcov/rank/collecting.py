@@ -37,7 +37,7 @@ class Settings:
     """Say what to gather of every input, and how.
 
     Args:
-        every_score: all of :data:`ALL_SCORES`, for weights to be learnt; otherwise what ranks without labels.
+        every_score: all of ``ALL_SCORES``, for weights to be learnt; otherwise what ranks without labels.
         kinds: whether to gather keys of the kinds, which tell near duplicates.
         training: training data, in place of the coverage's calibration.
         layer: where surprise is measured; by default the last layer before the output.

@@ -1,6 +1,6 @@
 """What is known of every input while a ranking is made: a few numbers each, and what a run can go on from.
 
-Numbers lie in arrays of at most :data:`ROWS` rows, so that adding some copies nothing; joining goes column by column.
+Numbers lie in arrays of at most ``ROWS`` rows, so that adding some copies nothing; joining goes column by column.
 With a work file every part that was finished is on disk. A run that goes on reads the inputs again, but does not run
 the model on those whose numbers are there; their content keys tell that they are the same.
 """
@@ -109,7 +109,7 @@ class WorkFile:
     Args:
         path: of the file.
         subject: what the numbers depend on, as plain data; another one is refused.
-        kinds: as for :class:`Columns`.
+        kinds: as for ``Columns``.
     """
 
     def __init__(self, path: str | os.PathLike[str], subject: Mapping[str, Any], kinds: Mapping[str, str]) -> None:

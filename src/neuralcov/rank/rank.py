@@ -64,7 +64,7 @@ def rank(
         folder: where ids that are relative paths begin.
         progress: show a bar; by default only in a terminal.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> x = torch.randn(200, 4, generator=torch.Generator().manual_seed(0))
         >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3))

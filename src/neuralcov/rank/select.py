@@ -34,7 +34,7 @@ def select(
     folder: str | os.PathLike[str] | None = None,
     progress: bool | None = None,
 ) -> Queue:
-    """Select inputs to label: as :func:`rank` orders them, without near duplicates.
+    """Select inputs to label: as ``rank`` orders them, without near duplicates.
 
     Two inputs are near duplicates if they show the same kind of LCC in every layer. Where fewer inputs than the budget
     differ, fewer are selected, with a note.
@@ -43,7 +43,7 @@ def select(
         coverage: of the model, calibrated with DSC and LCC among its criteria.
         data: a loader of the inputs to select from.
         budget: how many inputs to select.
-        training: as for :func:`rank`, like the rest.
+        training: as for ``rank``, like the rest.
         labels: see there.
         classes: see there.
         layer: see there.

@@ -61,7 +61,7 @@ class ClassNeighbours:
         """Return, per input, the distance to the nearest other class over that to its predicted class.
 
         Below 1 another class is nearer. The distance to a class is the mean Euclidean one to its
-        :data:`NEIGHBOURS` nearest directions. NaN for an input whose class has no training input or is the only one.
+        ``NEIGHBOURS`` nearest directions. NaN for an input whose class has no training input or is the only one.
         """
         assert batch.predictions is not None
         rows = trace_of(batch, (self.layer,)).to(self.directions.device)

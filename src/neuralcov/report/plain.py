@@ -37,7 +37,7 @@ def report_schema() -> dict[str, Any]:
 
 
 def render_json(content: ReportContent) -> str:
-    """Return everything as JSON, as :func:`report_schema` says; numbers that JSON does not know become null."""
+    """Return everything as JSON, as ``report_schema`` says; numbers that JSON does not know become null."""
     said = words.headline(content)
     plain = {
         "schema": SCHEMA,

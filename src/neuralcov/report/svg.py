@@ -274,7 +274,7 @@ def outside(points: SuiteMap) -> int:
 
 
 def _within(low: float, high: float, start: float, end: float) -> Scale:
-    """Return the same as :func:`_scale`, with what lies beyond put at the edge."""
+    """Return the same as ``_scale``, with what lies beyond put at the edge."""
     scale = _scale(low, high, start, end)
     return lambda value: scale(min(high, max(low, value)))
 

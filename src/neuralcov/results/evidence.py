@@ -94,7 +94,7 @@ def make_evidence(
     Args:
         result: what was measured.
         made: when, in UTC.
-        identity: see :class:`Evidence`, like the rest.
+        identity: see ``Evidence``, like the rest.
         procedure: see there.
         software: see there.
         tolerance: the share by which a figure may be off on other devices or software.

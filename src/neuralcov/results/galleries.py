@@ -52,7 +52,7 @@ def make_galleries(table: InputTable, views: Mapping[int, View], nearest: Mappin
 
     Args:
         table: of all inputs.
-        views: what those rows look like that :func:`rows_to_show` names, as far as that is known.
+        views: what those rows look like that ``rows_to_show`` names, as far as that is known.
         nearest: rows that come nearest to what is uncovered, each with what that is.
     """
     return tuple(

@@ -18,11 +18,11 @@ from neuralcov.core.files import Place, atomic_write, ending_of, name_of
 class InputTable:
     """Hold a row for each input, in the order in which they came.
 
-    Columns are ``id``, ``key`` (of the input's content, where keys are kept), the metadata, ``label`` and
-    ``prediction`` where known, ``excluded`` (why, and by which criterion; empty if by none), and by criterion
-    ``NAME.first`` (how many cells or kinds the input was the first to show), ``NAME.score`` (its surprise) or
-    ``NAME.gain``, and for LCC ``NAME.kind`` and ``NAME.alike``: inputs with the same word are of one kind in the last
-    layer, and in every layer. ``None`` and NaN stand for nothing.
+    Columns are ``id``, ``token`` (its place in the input, where every token is one), ``key`` (of the input's content,
+    where keys are kept), the metadata, ``label`` and ``prediction`` where known, ``excluded`` (why, and by which
+    criterion; empty if by none), and by criterion ``NAME.first`` (how many cells or kinds the input was the first to
+    show), ``NAME.score`` (its surprise) or ``NAME.gain``, and for LCC ``NAME.kind`` and ``NAME.alike``: inputs with the
+    same word are of one kind in the last layer, and in every layer. ``None`` and NaN stand for nothing.
 
     >>> table = InputTable({"id": ("a.png", "b.png"), "NC(0.5).first": (3, 0)})
     >>> table["id"], list(table)[1]

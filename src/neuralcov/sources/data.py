@@ -176,7 +176,7 @@ def load_samples(
     """Read inputs with their labels: images as bytes or floats in [0, 1], or tokens.
 
     Args:
-        text: as for :func:`load_data`.
+        text: as for ``load_data``.
         mean: per channel, for data that does not bring its own.
         std: per channel, likewise.
         split: the part of an offered data set meant when it does not say.

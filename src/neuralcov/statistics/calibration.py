@@ -209,7 +209,7 @@ class Calibration:
     def from_json(
         cls, stored: Mapping[str, Any], tensors: Mapping[str, Tensor], known: Mapping[str, StoredTensor] | None
     ) -> Calibration:
-        """Rebuild what :meth:`to_json` took apart, or a calibration of earlier files.
+        """Rebuild what ``to_json`` took apart, or a calibration of earlier files.
 
         Args:
             stored: the plain data.

@@ -1,6 +1,6 @@
 """What a statistic is: settings, and a fold over training data whose result criteria learn from.
 
-Write one by subclassing :class:`Statistic`, as a frozen dataclass of its settings. Defining it registers it. A
+Write one by subclassing ``Statistic``, as a frozen dataclass of its settings. Defining it registers it. A
 criterion asks for it in ``learns`` and finds what it gathered in the calibration, ``calibration[MyStatistic()]``.
 """
 

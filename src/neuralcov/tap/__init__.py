@@ -1,4 +1,4 @@
-"""From a model to :class:`~neuralcov.core.activations.Activations`."""
+"""From a model to ``Activations``."""
 
 from neuralcov.tap.hooks import Tap
 from neuralcov.tap.inputs import Batch, unpack_batch

@@ -52,6 +52,16 @@ class ExpertRows:
             size: B, the number of inputs.
             padding: what knows which tokens are padding.
         """
+        routed = self.routed(layer, output, size, padding)
+        return None if routed is None else torch.where(routed[0] < 0, -1, routed[0] // routed[1])
+
+    def routed(
+        self, layer: str, output: Tensor, size: int, padding: Any = None
+    ) -> tuple[Int[Tensor, "rows"], int] | None:
+        """Return the token of each row of an expert's output, counted through all inputs, and tokens per input.
+
+        The arguments are those of ``owners``.
+        """
         if module_name(layer) not in self._expert:
             return None
         block, number = self._expert[module_name(layer)]
@@ -61,10 +71,9 @@ class ExpertRows:
             return None
         per_input = chosen.shape[2] // size
         weights = None if padding is None else padding.weights(per_input)
-        owners = tokens // per_input
-        return (
-            owners if weights is None else torch.where(weights.tokens.to(tokens.device).flatten()[tokens], owners, -1)
-        )
+        if weights is not None:
+            tokens = torch.where(weights.tokens.to(tokens.device).flatten()[tokens], tokens, -1)
+        return tokens, per_input
 
     def _enter(self, name: str, module: nn.Module, args: tuple[Any, ...]) -> None:
         choice: Tensor = args[1]

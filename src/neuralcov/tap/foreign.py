@@ -15,8 +15,8 @@ from neuralcov.tap.onnx import OnnxModel
 def as_module(model: Any) -> Any:
     """Return a model of another runtime as a module; leave everything else as it is.
 
-    ``FILE.onnx``, its bytes and an ``onnx.ModelProto`` become an :class:`OnnxModel`, a ``keras.Model`` becomes a
-    :class:`KerasModel`.
+    ``FILE.onnx``, its bytes and an ``onnx.ModelProto`` become an ``OnnxModel``, a ``keras.Model`` becomes a
+    ``KerasModel``.
     """
     if isinstance(model, (str, os.PathLike)):
         if not is_onnx(model):

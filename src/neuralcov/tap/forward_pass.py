@@ -15,10 +15,11 @@ from neuralcov.tap.axes import OutputAxes, feature_axis
 from neuralcov.tap.layers import module_name
 from neuralcov.tap.masks import LayerMasks, Masks
 from neuralcov.tap.members import Members
-from neuralcov.tap.outputs import MEAN, plain_neurons
+from neuralcov.tap.outputs import MEAN, TOKENS, plain_neurons
 from neuralcov.tap.probe import Probe, capturing
 from neuralcov.tap.rows import Note, RowOrder, by_owner, likely_order, order_by_shape, own_rows
 from neuralcov.tap.tape import Tape
+from neuralcov.tap.tokens import TokenRows
 
 _PLAIN = RowOrder(0)
 
@@ -49,6 +50,9 @@ class ForwardPass:
     tape: Tape | None = None
     pending: dict[str, Pending] = field(default_factory=dict)
     owned: dict[str, RowOrder | Tensor] = field(default_factory=dict)
+    # Which tokens were given to an expert, by layer; where every token is an input, the rows that became of them.
+    routed: dict[str, Tensor] = field(default_factory=dict)
+    rows: TokenRows | None = None
     probed: bool = False
     # Nobody asks for more than neurons: whose rows they are is known, and no rank has a part of them only.
     plain: bool = False
@@ -64,6 +68,13 @@ class ForwardPass:
     def size(self) -> int:
         """Return B, the number of inputs."""
         return self.members.size
+
+    def divide(self) -> None:
+        """Make every unmasked token a row of its own, if any layer has tokens."""
+        masks = {layer: weights.tokens for layer, weights in self.masks.used.items()} | self.routed
+        self.rows = TokenRows.of(self.layers, masks)
+        if self.rows is not None:
+            self.layers, self.present = self.rows.of_layers(self.layers, self.present, masks)
 
 
 class RowReader:
@@ -98,9 +109,8 @@ class RowReader:
         owners = self._probe.owners(layer, output, size, masks) if self._probe.has_owners else None
         if owners is not None:
             if known.pool != MEAN:
-                raise LayerError(
-                    f"layer {layer!r} has rows by rows= or by experts, which are averaged: leave pool= or the layer out"
-                )
+                self._record_routed(forward_pass, layer, kind, output, masks)
+                return
             forward_pass.owned[layer] = owners
             forward_pass.layers[layer], forward_pass.present[layer] = by_owner(output, owners, size, kind)
             return
@@ -123,6 +133,21 @@ class RowReader:
         else:
             forward_pass.owned[layer] = order
             forward_pass.layers[layer] = self._reduce(size, layer, kind, output, masks, order)
+
+    def _record_routed(
+        self, forward_pass: ForwardPass, layer: str, kind: OutputAxes, output: Tensor, masks: LayerMasks | None
+    ) -> None:
+        """Record what an expert gave for every token, or refuse rows of which only a mean is known."""
+        size, known = forward_pass.size, self._probe.known
+        routed = self._probe.routed(layer, output, size, masks) if known.pool == TOKENS else None
+        if routed is None:
+            raise LayerError(
+                f"layer {layer!r} has rows by rows= or by experts, which are averaged: leave pool= or the layer out"
+            )
+        tokens, per_input = routed
+        neurons, present = by_owner(output, tokens, size * per_input, kind)
+        forward_pass.layers[layer] = neurons.view(size, per_input, neurons.shape[1])
+        forward_pass.routed[layer] = present.view(size, per_input)
 
     def settle(self, forward_pass: ForwardPass, fixed: Collection[str], silent: Sequence[str]) -> None:
         """Reduce outputs whose order of rows was not known when they came, and leave out those that have none.

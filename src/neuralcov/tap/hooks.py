@@ -28,7 +28,7 @@ from neuralcov.tap.layers import LayerChoice, choose_layers, module_name
 from neuralcov.tap.masks import MaskNotes, Masks, Watched
 from neuralcov.tap.members import Members, as_arguments
 from neuralcov.tap.options import check_options, device_of
-from neuralcov.tap.outputs import MEAN, Decisions, scores_of
+from neuralcov.tap.outputs import MEAN, TOKENS, Decisions, scores_of
 from neuralcov.tap.preserve import (
     Block,
     is_compiled,
@@ -52,7 +52,7 @@ from neuralcov.tap.unmeasured import unmeasured
 class Tap(LayerHooks):
     """Runs a model and gives the activations of its chosen layers.
 
-    Hooks exist only within :meth:`open`; the model is put into eval mode there (``mode="keep"`` leaves
+    Hooks exist only within ``open``; the model is put into eval mode there (``mode="keep"`` leaves
     it) and is afterwards as it was. Outputs are reduced inside the hook, so that feature maps are never
     held and in-place activations cannot overwrite them.
     """
@@ -128,6 +128,11 @@ class Tap(LayerHooks):
     def spread(self) -> bool:
         """Return whether chosen modules have parameters that are spread over several ranks."""
         return self._shards is not None
+
+    @property
+    def hook_ids(self) -> frozenset[int]:
+        """Return the ids of the hooks that this tap has on modules."""
+        return frozenset(handle.id for handle in self._handles)
 
     def unmeasured(self, layers: Collection[str] | None = None) -> Unmeasured:
         """Count the parameters that belong to none of these layers; by default to none of the chosen modules."""
@@ -257,14 +262,27 @@ class Tap(LayerHooks):
         self._steps.keep(forward_pass.steps)
         self._mask_notes.take(forward_pass.masks)
         home = next(iter(forward_pass.layers.values())).device
+        keys = None if keys is None else keys.to(statistics_device(home), non_blocking=True)
+        names, labels = batch.names(size), None if batch.labels is None else batch.labels.to(home)
+        classes = None if classes is None else classes.to(home)
+        if self.known_rows.pool == TOKENS:
+            forward_pass.divide()
+        rows = forward_pass.rows
+        of_tokens: dict[str, Any] = {}
+        if rows is not None:
+            of_tokens = {"tokens": rows.table, "sources": None if keys is None else rows.repeat(keys)}
+            keys, names = None if keys is None else rows.keys(keys), rows.names(names)
+            labels = None if labels is None else rows.repeat(labels)
+            classes = None if classes is None else rows.repeat(classes)
         return Activations(
             layers=forward_pass.layers,
-            labels=None if batch.labels is None else batch.labels.to(home),
-            predictions=None if classes is None else classes.to(home),
+            labels=labels,
+            predictions=classes,
             relevance=explained,
             present=forward_pass.present,
-            keys=None if keys is None else keys.to(statistics_device(home), non_blocking=True),
-            **batch.names(size),
+            keys=keys,
+            **names,
+            **of_tokens,
         )
 
     def probe(self, batch: Batch) -> None:
@@ -291,9 +309,9 @@ class Tap(LayerHooks):
             self._pass = None
         return forward_pass.notes or {}
 
-    def begin(self, inputs: Any, *, relevance: bool) -> ForwardPass:
-        """Begin a pass that somebody else makes; whoever calls this must :meth:`stop` it."""
-        members = Members.of(inputs, self.batch_axis, None, form_of(self.model))
+    def begin(self, inputs: Any, batch: int | str | None = None, *, relevance: bool) -> ForwardPass:
+        """Begin a pass that somebody else makes; whoever calls this must ``stop`` it."""
+        members = Members.of(inputs, self.batch_axis, batch, form_of(self.model))
         keys = members.keys()
         forward_pass = self._begin_pass(inputs, members, None)
         forward_pass.heard, forward_pass.keys = True, keys
@@ -320,7 +338,7 @@ class Tap(LayerHooks):
             forward_pass.tape.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def read(self, forward_pass: ForwardPass, output: Any, *, predictions: bool, readable: bool) -> Activations:
-        """Return what a pass that was heard, and has ended, leaves; see :meth:`run`."""
+        """Return what a pass that was heard, and has ended, leaves; see ``run``."""
         self._layers.note(forward_pass.calls)
         self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
         bare, keys = Batch(None), forward_pass.keys

@@ -61,14 +61,14 @@ def unpack_batch(
     """Take apart what a loader yields.
 
     A tensor is the input. Of a pair the second part is the label, or an input if the model requires two; a longer tuple
-    is several inputs. A mapping is keyword inputs, with ``labels`` and names taken out, see :func:`split_names`. A
-    :class:`Batch` says it itself. ``unpack`` decides otherwise: it returns a :class:`Batch`, or inputs and labels, and
+    is several inputs. A mapping is keyword inputs, with ``labels`` and names taken out, see ``split_names``. A
+    ``Batch`` says it itself. ``unpack`` decides otherwise: it returns a ``Batch``, or inputs and labels, and
     where their tensors disagree the number of inputs or the name of the tensor with one row per input.
 
     Args:
         item: what the loader yields.
         unpack: takes it apart in place of these rules.
-        two_inputs: whether the model requires two inputs, see :func:`requires_two_inputs`.
+        two_inputs: whether the model requires two inputs, see ``requires_two_inputs``.
         read_labels: from labels as they come to a tensor; by default those that no criterion can use are left out.
         form: what the model can be called with.
         metadata: keys of mappings that hold metadata.

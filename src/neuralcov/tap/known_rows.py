@@ -205,7 +205,7 @@ class KnownRows:
         }
 
     def expect(self, found: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`to_json` gave."""
+        """Go on from what ``to_json`` gave."""
         self.orders = orders_of(found)
         self.doubtful = {layer for layer, order in self.orders.items() if order.per_input > 1}
         self.left_out = {str(name): str(why) for name, why in found["left_out"].items()}
@@ -214,7 +214,7 @@ class KnownRows:
 
 
 def orders_of(found: Mapping[str, Any]) -> dict[str, RowOrder]:
-    """Return the orders in what :meth:`KnownRows.to_json` gave."""
+    """Return the orders in what ``KnownRows.to_json`` gave."""
     return {
         str(name): RowOrder(int(axis), str(order), int(count)) for name, (axis, order, count) in found["orders"].items()
     }
@@ -235,7 +235,7 @@ def require_same_rows(ours: Mapping[str, Any] | None, theirs: Mapping[str, Any] 
 
 
 def pool_of(found: Mapping[str, Any] | None) -> str:
-    """Return what was made of the tokens of an input, by what :meth:`KnownRows.to_json` gave."""
+    """Return what was made of the tokens of an input, by what ``KnownRows.to_json`` gave."""
     return _MEAN if found is None else str(found.get("pool", _MEAN))
 
 

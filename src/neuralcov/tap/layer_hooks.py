@@ -37,7 +37,7 @@ class Listener(Protocol):
 
 
 class LayerHooks:
-    """Put hooks on layers, and on modules around them that are called with masks. Base of :class:`Tap`."""
+    """Put hooks on layers, and on modules around them that are called with masks. Base of ``Tap``."""
 
     model: nn.Module
     chosen: Mapping[str, nn.Module]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +20,14 @@ from neuralcov.tap.forward_pass import ForwardPass
 from neuralcov.tap.hooks import Tap
 from neuralcov.tap.preserve import is_measured_pass, turn_of
 from neuralcov.tap.signatures import Form, form_of
+from neuralcov.tap.tokens import TokenRows
+
+BatchOf: TypeAlias = "Callable[[Any], int] | str"
 
 # So many layers are named in one sentence.
 _NAMED = 4
+# Where PyTorch calls modules and their hooks.
+_MODULE_FILE = nn.Module.__call__.__code__.co_filename
 
 
 @dataclass
@@ -85,11 +90,13 @@ class Ear:
     Args:
         tap: of the model.
         begins: called before each pass.
-        ends: given what each pass left, and the labels among its arguments.
+        ends: given what each pass left, the labels among its arguments, and the rows of tokens it was divided into.
         relevance: whether to follow the logit of the chosen class back to every layer.
         predictions: whether an output that has no classes to read is refused.
         readable: whether to read classes off outputs that have some.
         counts: from the model to whether the call of it that begins is a pass.
+        batch: the name of the argument with one row per input, or from the arguments to the number of inputs, where
+            their tensors disagree.
     """
 
     def __init__(
@@ -97,13 +104,14 @@ class Ear:
         tap: Tap,
         *,
         begins: Callable[[], None],
-        ends: Callable[[Activations, Any], None],
+        ends: Callable[[Activations, Any, TokenRows | None], None],
         relevance: bool,
         predictions: bool,
         readable: bool,
         counts: Callable[[nn.Module], bool],
+        batch: BatchOf | None = None,
     ) -> None:
-        self._counts = counts
+        self._counts, self._batch = counts, batch
         self._tap, self._begins, self._ends = tap, begins, ends
         self._relevance, self._predictions, self._readable = relevance, predictions, readable
         self._turn = turn_of(tap.model)
@@ -137,7 +145,7 @@ class Ear:
             # Made by another coverage of the same model, it is none of the user's own.
             return
         self._turn.acquire()
-        caller = sys._getframe(1)
+        caller = _calling_frame()
         if self._under_way is not None:
             if self._under_way.is_around(caller):
                 self._under_way.depth += 1
@@ -149,10 +157,17 @@ class Ear:
             with plain_arithmetic():
                 self._begins()
                 inputs, under_way.labels = given(args, kwargs, form_of(model))
-                under_way.forward_pass = self._tap.begin(inputs, relevance=self._relevance)
+                inputs, batch = self._counted(model, args, inputs)
+                under_way.forward_pass = self._tap.begin(inputs, batch, relevance=self._relevance)
         except Exception as error:
             # The model may refuse these inputs itself, which comes first.
             under_way.problem = error
+
+    def _counted(self, model: nn.Module, args: tuple[Any, ...], inputs: Any) -> tuple[Any, int | str | None]:
+        """Return the inputs, and what tells their number where somebody said it."""
+        if not isinstance(self._batch, str):
+            return inputs, None if self._batch is None else self._batch(inputs)
+        return (inputs if isinstance(inputs, Mapping) else form_of(model).arguments(args, {})), self._batch
 
     def _after(self, model: nn.Module, args: Any, output: Any) -> None:
         under_way = self._under_way
@@ -170,13 +185,13 @@ class Ear:
         if not forward_pass.layers and not forward_pass.unread:
             heard.empty += 1
             return
-        heard.inputs += forward_pass.size
         with plain_arithmetic():
             found = self._tap.read(forward_pass, output, predictions=self._predictions, readable=self._readable)
             for layer in self._tap.chosen:
                 if layer not in forward_pass.calls and layer not in self._tap.known_rows.left_out:
                     heard.skipped[layer] = heard.skipped.get(layer, 0) + 1
-            self._ends(found, under_way.labels)
+            heard.inputs += found.size
+            self._ends(found, under_way.labels, forward_pass.rows)
 
     def _at_last(self, model: nn.Module, args: Any, output: Any) -> None:
         under_way = self._under_way
@@ -199,6 +214,14 @@ class Ear:
         self._tap.stop()
         for _ in range(1 + (0 if under_way is None else under_way.depth)):
             self._turn.release()
+
+
+def _calling_frame() -> FrameType:
+    """Return the frame of the model's call whose hook is running, past decorators of the hook."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != _MODULE_FILE:
+        frame = frame.f_back
+    return frame or sys._getframe(1)
 
 
 @dataclass(eq=False)

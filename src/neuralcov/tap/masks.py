@@ -1,6 +1,6 @@
 """Masks: which tokens of a layer are padding, read off the masks that the modules around it are called with.
 
-While the model runs, a stack holds a :class:`~neuralcov.tap.scopes.Scope` for every module under way that can be called
+While the model runs, a stack holds a ``Scope`` for every module under way that can be called
 with a mask; every layer asks it once it has run.
 """
 
@@ -34,6 +34,8 @@ class Masks:
         self._entered: list[Scope | None] = []
         self._innermost: Scope | None = None
         self._weights: list[tuple[Mask, TokenWeights]] = []
+        self.used: dict[str, TokenWeights] = {}
+        """What decided which tokens of a layer count, by layer."""
         self.missed: list[tuple[str, list[Mask], bool]] = []
 
     def enter(self, taker: Taker, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -97,12 +99,16 @@ class LayerMasks:
     def weights(self, tokens: int) -> TokenWeights | None:
         """Return what the layer's tokens count, ``None`` where no mask is known to be theirs."""
         found = deciding(self.scope, self.masks.size, tokens, self.source)
-        if len(found) == 1:
-            return self.masks.weights_of(found[0])
         lengths = self.masks.lengths
-        weights = None if lengths is None else lengths.weights(tokens)
+        weights: TokenWeights | None
+        if len(found) == 1:
+            weights = self.masks.weights_of(found[0])
+        else:
+            weights = None if lengths is None else lengths.weights(tokens)
         if weights is None:
             self._note(found)
+        else:
+            self.masks.used[self.layer] = weights
         return weights
 
     def steps(self, taken: int) -> Padding | None:

@@ -24,7 +24,7 @@ class OnnxLayer:
     """A node that counts as a layer.
 
     Args:
-        name: as :class:`~neuralcov.tap.onnx.OnnxModel` calls it.
+        name: as ``OnnxModel`` calls it.
         kind: the node's operation.
         output: the tensor to read: behind the bias, and before the output is quantised, since rounding to unsigned
             integers may hold a ReLU, which no torch layer's output does.

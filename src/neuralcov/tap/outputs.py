@@ -11,14 +11,14 @@ from torch import Tensor
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.findings import Finding
 from neuralcov.core.shapes import Int
-from neuralcov.kernels.operations import row_means, triton_available
+from neuralcov.kernels.operations import middle_means, row_means, triton_available
 from neuralcov.tap.axes import OutputAxes, features_last
 from neuralcov.tap.inputs import TokenWeights, first_tensor
 from neuralcov.tap.rows import RowOrder, with_batch_first
 from neuralcov.tap.shards import whole_tensor
 
-MEAN, LAST, MAX = "mean", "last", "max"
-POOLS = (MEAN, LAST, MAX)
+MEAN, LAST, MAX, TOKENS = "mean", "last", "max", "tokens"
+POOLS = (MEAN, LAST, MAX, TOKENS)
 
 # Below this many numbers, starting a kernel of our own costs more than it saves.
 _LARGE = 1 << 21
@@ -45,6 +45,8 @@ def to_neurons(
 ) -> Tensor:
     """Return one number per input and feature: all other axes are averaged away.
 
+    With ``pool="tokens"`` the axis of tokens stays where there is one: ``(batch, tokens, features)``, padding included.
+
     Args:
         output: what the module returned.
         size: B, the number of inputs.
@@ -53,7 +55,7 @@ def to_neurons(
         padding: the tokens to average over where their axis is averaged.
         order: which rows belong to which input; by default as far as the shape alone tells.
         total: sum the other axes instead, as for relevance, which is shared out among them.
-        pool: what is made of an input's tokens: their mean, the last of them, or their largest number.
+        pool: what is made of an input's tokens: their mean, the last of them, their largest number, or nothing.
     """
     if output.is_complex() or output.dim() == 0:
         raise LayerError(
@@ -74,6 +76,8 @@ def to_neurons(
     # Of several axes between batch and features the first is that of the tokens, unless another is as long.
     tokens = len(between) > 0 and (folded or between[0] not in between[1:])
     weights = padding.weights(between[0]) if padding is not None and tokens else None
+    if pool == TOKENS and tokens and not channels_first:
+        return _every_token(rows)
     if pool != MEAN and tokens and not channels_first:
         return _pooled(rows, None if weights is None else weights.tokens, pool)
     return _average(rows, weights)
@@ -82,7 +86,7 @@ def to_neurons(
 def plain_neurons(output: Tensor, size: int, kind: OutputAxes) -> Tensor | None:
     """Reduce the output of the usual layer, which has a row per input and no axis of tokens; ``None`` for any other.
 
-    The same as :func:`to_neurons` gives, in fewer steps: a network of many small layers spends its time on these.
+    The same as ``to_neurons`` gives, in fewer steps: a network of many small layers spends its time on these.
     """
     shape = output.shape
     if len(shape) < 2 or shape[0] != size or output.is_complex():
@@ -102,6 +106,8 @@ def _average(output: Tensor, weights: TokenWeights | None) -> Tensor:
             output = output.detach().mean(dim=tuple(range(2, output.dim() - 1)), dtype=dtype)
         padding, share = weights.like(output.device, dtype)
         return torch.einsum("btc,bt->bc", output.detach().to(dtype).masked_fill(padding, 0), share)
+    if _is_large(output) and output.is_contiguous():
+        return middle_means(output.detach().flatten(1, -2))
     return output.detach().mean(dim=tuple(range(1, output.dim() - 1)), dtype=dtype)
 
 
@@ -123,6 +129,14 @@ def _pooled(output: Tensor, mask: Tensor | None, pool: str) -> Tensor:
     return found.to(dtype).masked_fill(~there.any(1)[:, None], 0)
 
 
+def _every_token(output: Tensor) -> Tensor:
+    """Return what every token gave, further axes averaged away, as a copy."""
+    values, dtype = output.detach(), _wide(output)
+    if values.dim() > 3:
+        return values.mean(dim=tuple(range(2, values.dim() - 1)), dtype=dtype)
+    return values.to(dtype, copy=True)
+
+
 def space_average(output: Tensor) -> Tensor:
     """Average an image-like output over space; a large one laid out channel by channel has its own kernel.
 
@@ -130,10 +144,18 @@ def space_average(output: Tensor) -> Tensor:
     the speed of memory.
     """
     plain = output.detach() if output.requires_grad else output
-    large = output.numel() >= _LARGE and output.dtype in _FAST_TYPES
-    if large and triton_available(output.device) and output.is_contiguous():
-        return row_means(plain.flatten(2))
+    if _is_large(output):
+        if output.is_contiguous():
+            return row_means(plain.flatten(2))
+        channels_last = plain.movedim(1, -1)
+        if channels_last.is_contiguous():
+            return middle_means(channels_last.flatten(1, -2))
     return plain.mean(dim=tuple(range(2, output.dim())), dtype=_wide(output))
+
+
+def _is_large(output: Tensor) -> bool:
+    """Return whether an output is worth starting a kernel of our own, on a device that runs it."""
+    return output.numel() >= _LARGE and output.dtype in _FAST_TYPES and triton_available(output.device)
 
 
 def _wide(output: Tensor) -> torch.dtype:

@@ -107,7 +107,7 @@ def _may_nest(mode: str, others: list[Block]) -> bool:
 
 
 def enter(model: nn.Module, mode: str) -> Block:
-    """Begin what :func:`preserved` does; whoever calls this must :func:`leave` the block, come what may."""
+    """Begin what ``preserved`` does; whoever calls this must ``leave`` the block, come what may."""
     with _registry:
         # As it is: nothing to put back, and others may still ask for a mode.
         training = {} if mode == AS_IT_IS else {module: module.training for module in model.modules()}

@@ -43,7 +43,7 @@ def shares_of(wide: Float[Tensor, "batch classes"], given: Bool[Tensor, "batch"]
 def margins(output: Any, targets: Int[Tensor, "batch"]) -> tuple[Float[Tensor, "batch"], Int[Tensor, "batch"]] | None:
     """Return, per input, the probability of its class minus that of the strongest other one, and that other class.
 
-    The class of a target :data:`PREDICTED` is the one predicted. Below 0 the input is misread. NaN and −1 where an
+    The class of a target ``PREDICTED`` is the one predicted. Below 0 the input is misread. NaN and −1 where an
     output is not finite or a class is unknown or not among the outputs; ``None`` for an output that has no classes.
 
     >>> found = margins(torch.tensor([[0.0, 2.0, 1.0], [3.0, 0.0, 0.0]]), torch.tensor([1, 2]))

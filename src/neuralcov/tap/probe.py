@@ -65,6 +65,10 @@ class Probe:
             return self._experts.owners(layer, output, size, padding)
         return checked_owners(owners, output, size, layer)
 
+    def routed(self, layer: str, output: Tensor, size: int, padding: Any = None) -> tuple[Tensor, int] | None:
+        """Return the token of each row, and tokens per input, where a library's experts say it."""
+        return self._experts.routed(layer, output, size, padding)
+
     def note(self, notes: Notes, layer: str, kind: OutputAxes, output: Any, size: int) -> None:
         """Note in a run of the probe what a layer returned, unless somebody says whose its rows are."""
         tensor: Any = first_tensor(output)

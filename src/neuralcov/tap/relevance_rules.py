@@ -1,13 +1,11 @@
-r"""Pass relevance back through one step: layer-wise relevance propagation (Bach et al., 2015).
+"""Pass relevance back through one step: layer-wise relevance propagation (Bach et al., 2015).
 
 Rules are of four kinds:
 
-* *in proportion*: the Epsilon rule, :math:`R_i = \sum_j \frac{z_{ij}}{z_j} R_j` with
-  :math:`z_{ij}` what input i contributes to output j and :math:`z_j` the whole output. Linear layers, sums,
-  averages, normalisation.
-* *in proportion to what is positive*: the Alpha1-Beta0 rule, the same with
-  :math:`z_{ij}^+` and :math:`z_j^+ = \sum_i z_{ij}^+ + b_j^+`, or with the negative parts where no contribution
-  to an output is positive. Convolutions.
+* *in proportion*: the Epsilon rule, R_i = Σ_j z_ij / z_j · R_j, with z_ij what input i contributes to output j and z_j
+  the whole output. Linear layers, sums, averages, normalisation.
+* *in proportion to what is positive*: the Alpha1-Beta0 rule, the same with z_ij⁺ and z_j⁺ = Σ_i z_ij⁺ + b_j⁺, or
+  with the negative parts where no contribution to an output is positive. Convolutions.
 * *along the way*: an output is one input, or the largest of several. Reshaping, slicing, max pooling.
 * *unchanged*: element by element. Activations, dropout, scaling by a constant.
 

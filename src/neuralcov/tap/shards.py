@@ -31,9 +31,9 @@ _LINEAR = ("sum", "avg")
 
 def require_whole(layer: str, neurons: Tensor, width: int | None) -> Tensor:
     """Refuse fewer neurons than a layer's module declares."""
-    if width is not None and neurons.shape[1] < width:
+    if width is not None and neurons.shape[-1] < width:
         raise LayerError(
-            f"layer {layer!r} gave {neurons.shape[1]} features where its module declares {width}: a part of a layer "
+            f"layer {layer!r} gave {neurons.shape[-1]} features where its module declares {width}: a part of a layer "
             f"is not measured as if it were the whole; leave it out, for example with layers='!{layer}', or let the "
             "module declare the features that it gives"
         )

@@ -63,7 +63,7 @@ class Held:
 
 @dataclass(eq=False)
 class Operation:
-    """One call of a torch function. ``args`` and ``kwargs`` have :class:`Held` in place of tensors on the tape."""
+    """One call of a torch function. ``args`` and ``kwargs`` have ``Held`` in place of tensors on the tape."""
 
     name: str
     function: Callable[..., Any]

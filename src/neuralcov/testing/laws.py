@@ -43,8 +43,9 @@ def check_criterion(criterion: Criterion[Any], *, examples: int = 20, device: to
         examples: how many random cases each law is tried on.
         device: a second device whose results must agree with the CPU's.
 
-    >>> import neuralcov as nc
-    >>> check_criterion(nc.NC(0.5), examples=3)
+    Examples:
+        >>> import neuralcov as nc
+        >>> check_criterion(nc.NC(0.5), examples=3)
     """
     unknown = criterion.promises - ALL_PROMISES
     assert not unknown, f"{criterion.name} promises {sorted(unknown)}, which nobody can check"

@@ -160,7 +160,7 @@ FULL = Scale(
     multiples=(1, 10),
     alone=1,
     runs=5,
-    draws=4,
+    draws=10,
     drawn=5_000,
     attacked=10_000,
     pgd_steps=10,
@@ -230,7 +230,7 @@ SCALES = {scale.name: scale for scale in (SMOKE, FULL)}
 
 
 def scale_from_json(content: dict[str, Any]) -> Scale:
-    """Return the scale that :meth:`Scale.to_json` described."""
+    """Return the scale that ``Scale.to_json`` described."""
     known = {field.name for field in fields(Scale)}
     plain: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in content.items()}
     if not set(plain) <= known:

@@ -3,7 +3,7 @@
 A kind is where a layer's output lies, coarsely (``boxes.py``), together with what the model decided. Training data are
 counted once (``projections.py``), and rare kinds weigh more (``training.py``). The suite's kinds are a set with counts,
 so that nothing depends on order or on how the suite is cut; figures beside the value follow from the counts as
-ecologists do it with species (``figures.py``, :mod:`neuralcov.core.abundance`).
+ecologists do it with species (``figures.py``, ``neuralcov.core.abundance``).
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _MANY_LAYERS = 5
 
 @dataclass(frozen=True, eq=False)
 class LCC(DistinctCriterion):
-    r"""Layer cell coverage, neuralcov's own: kinds of behaviour, counted as ecologists count species.
+    """Layer cell coverage, neuralcov's own: kinds of behaviour, counted as ecologists count species.
 
-    .. math:: \text{LCC} = \operatorname*{median}_l \frac{\sum_{k \text{ shown by the suite}} w(k)}
-              {\sum_{k \text{ shown in training}} w(k)}, \qquad w(k) = c_k^{-1/2}
+        value of a layer = Σ w over kinds the suite shows / Σ w over kinds of training data,    w(kind) = 1/√c
+        LCC = median over layers
 
     A kind is the box in which a layer's output lies, along a few random directions, together with the class that the
     model chose; c is the number of training inputs that show it. A kind that none shows weighs 1 if training shows its
@@ -64,7 +64,7 @@ class LCC(DistinctCriterion):
             with a relative error of about 1/√sketch, and exact below so many. For suites of more than 10⁷ inputs.
         memory: what projections of training data may take on the device while calibrating, before they go to disk.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> x = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
         >>> cov = nc.Coverage.of_layers({"fc": 3}, [nc.LCC()])

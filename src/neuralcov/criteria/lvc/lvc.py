@@ -42,10 +42,10 @@ from neuralcov.statistics.statistic import Statistic
 
 @dataclass(frozen=True, eq=False)
 class LVC(Criterion[LVCState]):
-    r"""Layer volume coverage, neuralcov's own.
+    """Layer volume coverage, neuralcov's own.
 
-    .. math:: T = \Sigma_{train} + \text{ridge}\cdot\frac{\operatorname{tr}\Sigma_{train}}{m} I,\qquad
-              \text{LVC} = \operatorname*{mean}_l \frac{\log\det(T + \Sigma) - \log\det T}{m \ln 2}
+        T = Σ_train + ridge · tr(Σ_train)/m · I
+        LVC = mean over layers of (log det(T + Σ) − log det T) / (m · ln 2)
 
     in bits per neuron, with Σ the covariance of the suite (divided by n). 0 for at most one input. Layers
     that were constant in training are left out of the mean. Not monotone: redundant inputs lower it.
@@ -63,7 +63,7 @@ class LVC(Criterion[LVCState]):
         refresh: how many inputs ``admit`` takes on one factorisation; 1, the default, judges each on the state it
             meets. A limit on resources, no part of the criterion's identity.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> x = torch.randn(1000, 3, generator=torch.Generator().manual_seed(0))
         >>> cov = nc.Coverage.of_layers({"fc": 3}, [nc.LVC()])

@@ -156,7 +156,7 @@ class Suite:
         return torch.where(self.count > 1, self._bits(self.log_det), 0.0)
 
     def gain(self, rows: Float[Tensor, "layers batch width"]) -> Float[Tensor, "batch layers"]:
-        """Return the change of :attr:`volume` if each row alone were added; 0 where nothing was observed."""
+        """Return the change of ``volume`` if each row alone were added; 0 where nothing was observed."""
         after = self._shrunk
         solved = torch.linalg.solve_triangular(after.lower, (rows - self.mean[:, None]).mT, upper=False)
         if after.basis is not None:

@@ -9,6 +9,7 @@ from neuralcov.core.activations import Stack
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Float
 from neuralcov.kernels.operations import absolute_growth, triton_available
+from neuralcov.kernels.stacks import keep_taken
 from neuralcov.statistics.moments import LayerMoments
 
 _TILE = 128
@@ -44,7 +45,13 @@ def absorb_if_larger(
     grown = LayerMoments(count, mean, scatter)
     after = covariance_norm(grown)
     taken = (after > before) | ((moments.count == 0) & (count > 0))
-    return grown.choose(moments, taken), torch.where(taken, after, before)
+    spread = torch.where(taken, after, before)
+    if not donate or not triton_available(scatter.device):
+        return grown.choose(moments, taken), spread
+    # Most batches are refused: what does not change is neither read nor written.
+    keep_taken(moments.scatter, scatter, taken)
+    kept = torch.where(taken, count, moments.count), torch.where(taken[:, None], mean, moments.mean)
+    return LayerMoments(*kept, moments.scatter), spread
 
 
 def _grow_layer_by_layer(
@@ -91,13 +98,12 @@ def _keep(scatter: Tensor, trial: Tensor) -> None:
 def covariance_gain(
     moments: LayerMoments, values: Float[Tensor, "batch layers width"]
 ) -> Float[Tensor, "batch layers"]:
-    r"""Return the change of :func:`covariance_norm` if each input alone were added; 0 where a layer has seen nothing.
+    """Return the change of ``covariance_norm`` if each input alone were added; 0 where a layer has seen nothing.
 
     After one more input, with d its distance from the mean,
-    :math:`\Sigma' = \frac{n}{(n+1)^2}\bigl(\sigma + d d^\top\bigr)` with :math:`\sigma = (n+1)\Sigma`, so that
+    Σ' = n/(n + 1)² · (σ + d·dᵀ) with σ = (n + 1)·Σ, so that
 
-    .. math:: \sum|\Sigma'_{ij}| - \sum|\Sigma_{ij}| = \frac{n}{(n+1)^2}\sum_{ij}\bigl(|\sigma_{ij} + d_id_j| -
-              |\sigma_{ij}|\bigr) - \frac{1}{n+1}\sum|\Sigma_{ij}|
+        Σ|Σ'_ij| − Σ|Σ_ij| = n/(n + 1)² · Σ_ij (|σ_ij + d_i·d_j| − |σ_ij|) − 1/(n + 1) · Σ|Σ_ij|
 
     The sum goes through the lower half of the matrix once for all inputs, in tiles, so that no (batch, m, m)
     tensor exists; differences are formed before they are added up. All in float64.

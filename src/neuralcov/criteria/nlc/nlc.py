@@ -52,9 +52,9 @@ class NLCState(State, name="nlc"):
 
 @dataclass(frozen=True, eq=False)
 class NLC(Criterion[NLCState]):
-    r"""Neural coverage (Yuan, Pang and Wang, ICSE 2023).
+    """Neural coverage (Yuan, Pang and Wang, ICSE 2023).
 
-    .. math:: \text{NLC} = \sum_l \frac{\lVert\Sigma^l\rVert_1}{m_l^2}
+        NLC = sum over layers of ‖Σ‖₁ / m²
 
     with Σ the covariance (divided by n) of the outputs of layer l over the suite and ‖·‖₁ the sum of
     absolute entries. The value starts at 0 and has no upper end.
@@ -70,7 +70,7 @@ class NLC(Criterion[NLCState]):
             bytes whatever its width. Another number than NLC, and named so: a layer's value is that of its projection.
         memory: what the covariances of all classes may take, such as ``"16GiB"``, with what it takes to join a batch.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 2}, [nc.NLC()])
         >>> cov.update(activations={"fc": torch.tensor([[0.0, 0.0], [2.0, 2.0]])})

@@ -39,15 +39,14 @@ class NPCLearnt(Record, name="npc-learnt"):
 
 @dataclass(frozen=True, eq=False)
 class NPC(BitmapCriterion):
-    r"""Neuron path coverage (Xie et al., TOSEM 2022), on relevance by layer-wise propagation (Bach et al., 2015).
+    """Neuron path coverage (Xie et al., TOSEM 2022), on relevance by layer-wise propagation (Bach et al., 2015).
 
     An input's critical path has, per layer, the fewest neurons by falling relevance for the predicted class that
     reach ``alpha`` of the layer's positive relevance. Per class the paths of correctly classified training
     inputs are clustered; a cluster's abstract path P keeps the neurons that ``beta`` of its members share.
 
-    .. math:: \text{bucket} = \min(\lfloor J \cdot \text{buckets} \rfloor, \text{buckets} - 1),\qquad
-              J = \frac{|p \cap P|}{|p \cup P|},\qquad
-              \text{NPC} = \frac{\text{covered (class, cluster, bucket)}}{C\cdot\text{clusters}\cdot\text{buckets}}
+        J = |p ∩ P| / |p ∪ P|,    bucket = min(⌊J · buckets⌋, buckets − 1)
+        NPC = covered (class, cluster, bucket) / (C · clusters · buckets)
 
     with p the input's path, P every abstract path of its predicted class in turn and C the classes among the
     training labels. All of it is decided in float64. Inputs whose class has no abstract path are excluded and
@@ -65,7 +64,7 @@ class NPC(BitmapCriterion):
         upper: in activation mode the largest distance that counts; by default, per layer, the largest among the
             training inputs, each compared with all but itself. A layer where that is 0 covers nothing.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> relevance = {"fc": torch.tensor([[3.0, 1.0, 0.0], [3.0, 1.0, 0.0], [0.0, 1.0, 3.0]])}
         >>> classes = torch.tensor([0, 0, 1])

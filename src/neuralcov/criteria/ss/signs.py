@@ -63,7 +63,7 @@ class SignPairs(Record, name="sign-pairs"):
 
 @dataclass(frozen=True, eq=False)
 class SignBatch:
-    """Groups of inputs offered to a :class:`SignPairs`.
+    """Groups of inputs offered to a ``SignPairs``.
 
     Args:
         layer: position of the first layer, whose neurons' words make the keys.

@@ -39,17 +39,17 @@ class SSState(State, name="ss"):
 
 @dataclass(frozen=True, eq=False)
 class SS(Criterion[SSState]):
-    r"""Sign-sign coverage (Sun et al., DeepConcolic, 2018).
+    """Sign-sign coverage (Sun et al., DeepConcolic, 2018).
 
     For consecutive layers k, k+1 in execution order, with signs ``a > 0``: the pair (i, j) is shown by two
     inputs when in layer k only neuron i changes sign and neuron j of layer k+1 does.
 
-    .. math:: \text{SS} = \frac{|\{(k, i, j)\ \text{shown}\}|}{\sum_k m_k\,m_{k+1}}
+        SS = pairs (k, i, j) shown / Σ m_k · m_{k+1}
 
     A network of one layer has the value 0. Exact and linear in inputs × neurons, though the definition
-    compares all pairs of inputs; see :mod:`neuralcov.criteria.ss.signs`.
+    compares all pairs of inputs; see ``neuralcov.criteria.ss.signs``.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc1": 2, "fc2": 1}, [nc.SS()])
         >>> fc1 = torch.tensor([[1.0, 1.0], [-1.0, 1.0], [-1.0, -1.0]])

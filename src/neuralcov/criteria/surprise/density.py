@@ -77,9 +77,9 @@ def sums(
         points: where to sum.
         rows: centres of the kernels.
         centre: a point amid the rows, float64: the nearer to them, the tighter the bounds.
-        squares: squared lengths of the rows from there, as :func:`squared_lengths` gives them.
+        squares: squared lengths of the rows from there, as ``squared_lengths`` gives them.
         bandwidth: standard deviation of the kernels.
-        room: what :func:`room_for` made for as many rows or more, which is overwritten.
+        room: what ``room_for`` made for as many rows or more, which is overwritten.
     """
     half = 0.5 / bandwidth**2
     # The centre is float64, and so is what is taken from it.
@@ -129,7 +129,7 @@ def carriers(exponents: tuple[Tensor, ...], floors: Float[Tensor, "points"]) -> 
 
 
 def squared_lengths(rows: Float[Tensor, "rows width"], centre: Float[Tensor, "width"]) -> Float[Tensor, "rows"]:
-    """Return squared distances from a float64 centre, as :func:`estimate` takes them."""
+    """Return squared distances from a float64 centre, as ``estimate`` takes them."""
     return torch.cat([(part - centre).square_().sum(1) for part in torch.split(rows, ROWS)])
 
 
@@ -148,7 +148,7 @@ def differences(
         fetch: the rows at the other end, by rising number.
         point: which point, on the CPU.
         row: the number of the row, on the CPU.
-        square: squared lengths of differences, which it may overwrite; :func:`squared` by default.
+        square: squared lengths of differences, which it may overwrite; ``squared`` by default.
         elements: how many numbers ``square`` makes of each.
     """
     device, width = points.device, points.shape[1]

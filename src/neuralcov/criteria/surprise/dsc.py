@@ -22,10 +22,10 @@ from neuralcov.statistics.traces import middle
 
 @dataclass(frozen=True, eq=False)
 class DSC(SurpriseCriterion):
-    r"""Distance-ratio surprise coverage (Kim, Feldt and Yoo, ICSE 2019).
+    """Distance-ratio surprise coverage (Kim, Feldt and Yoo, ICSE 2019).
 
-    .. math:: \text{DSA}(x) = \frac{\lVert x - x_a\rVert}{\lVert x_a - x_b\rVert},\qquad
-              \text{DSC} = |\{\lfloor \text{DSA}(x)/\text{bucket}\rfloor\}|
+        DSA(x) = ‖x − x_a‖ / ‖x_a − x_b‖
+        DSC = number of distinct ⌊DSA(x) / bucket⌋
 
     with x_a the training trace of the same class nearest to x, and x_b the trace of any other class nearest
     **to x_a**; ties go to the lowest index. If x_a and x_b coincide, the surprise is 0 for x = x_a and x is left
@@ -34,9 +34,9 @@ class DSC(SurpriseCriterion):
     Args:
         bucket: width of a bucket.
         by: ``"predicted"`` or ``"label"``; ``None`` is refused, since other classes are needed.
-        layers: see :class:`~neuralcov.criteria.surprise.surprise.SurpriseCriterion`, as for the rest.
+        layers: see ``SurpriseCriterion``, as for the rest.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 1}, [nc.DSC(0.1)])
         >>> cov.calibrate(activations={"fc": torch.tensor([[0.0], [4.0]])}, predictions=[0, 1])

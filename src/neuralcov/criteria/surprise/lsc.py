@@ -27,10 +27,10 @@ _NEAR_A_PLANE = 1e-7
 
 @dataclass(frozen=True, eq=False)
 class LSC(SurpriseCriterion):
-    r"""Likelihood surprise coverage (Kim, Feldt and Yoo, ICSE 2019).
+    """Likelihood surprise coverage (Kim, Feldt and Yoo, ICSE 2019).
 
-    .. math:: \text{LSA}(x) = -\log\frac{1}{n}\sum_{t} K_h(x - t),\qquad
-              \text{LSC} = |\{\lfloor \text{LSA}(x)/\text{bucket}\rfloor\}|
+        LSA(x) = −log( 1/n · Σ_t K_h(x − t) )
+        LSC = number of distinct ⌊LSA(x) / bucket⌋
 
     with K_h the Gaussian kernel and t the n training traces of x's class. Right to 1e-9 of itself however far apart the
     traces lie: sums are taken of logarithms, and where the distances of a matrix product might be too coarse, those of
@@ -40,9 +40,9 @@ class LSC(SurpriseCriterion):
         bucket: width of a bucket.
         bandwidth: the kernel's standard deviation in every direction, or ``"scott"``: the class's covariance
             scaled by Scott's rule, as SciPy's ``gaussian_kde``; needs more traces than neurons in every class.
-        by: see :class:`~neuralcov.criteria.surprise.surprise.SurpriseCriterion`, as for the rest.
+        by: see ``SurpriseCriterion``, as for the rest.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 1}, [nc.LSC(10, 1.0, by=None)])
         >>> cov.calibrate(activations={"fc": torch.tensor([[-1.0], [1.0]])})

@@ -21,11 +21,10 @@ _ROWS = 4096
 
 @dataclass(frozen=True, eq=False)
 class MDSC(SurpriseCriterion):
-    r"""Mahalanobis-distance surprise coverage (Kim et al., ESEC/FSE 2020).
+    """Mahalanobis-distance surprise coverage (Kim et al., ESEC/FSE 2020).
 
-    .. math:: \text{MDSA}(x) = \sqrt{(x - \mu_c)^\top(\Sigma_c + \lambda I)^{-1}(x - \mu_c)},\qquad
-              \lambda = \text{ridge}\cdot\frac{\operatorname{tr}\Sigma_c}{d},\qquad
-              \text{MDSC} = |\{\lfloor \text{MDSA}(x)/\text{bucket}\rfloor\}|
+        MDSA(x) = √( (x − μ_c)ᵀ (Σ_c + λI)⁻¹ (x − μ_c) ),    λ = ridge · tr(Σ_c) / d
+        MDSC = number of distinct ⌊MDSA(x) / bucket⌋
 
     with μ_c and Σ_c (divided by n) of the training traces of x's class and d their neurons. A class with fewer
     traces than neurons is solved in the dual, n × n instead of d × d; there most directions of x lie outside the
@@ -35,9 +34,9 @@ class MDSC(SurpriseCriterion):
     Args:
         bucket: width of a bucket.
         ridge: regularisation, as a share of the class's mean variance.
-        by: see :class:`~neuralcov.criteria.surprise.surprise.SurpriseCriterion`, as for the rest.
+        by: see ``SurpriseCriterion``, as for the rest.
 
-    Example:
+    Examples:
         >>> import torch, neuralcov as nc
         >>> cov = nc.Coverage.of_layers({"fc": 1}, [nc.MDSC(10, by=None)])
         >>> cov.calibrate(activations={"fc": torch.tensor([[-1.0], [1.0]])})

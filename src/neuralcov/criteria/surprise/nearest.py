@@ -119,7 +119,7 @@ def nearest(
 def nearest_in_groups(
     queries: Float[Tensor, "queries width"], index: NeighbourIndex, groups: Sequence[QueryGroup]
 ) -> Neighbours:
-    """Search as :func:`nearest`, each query among the rows of its group; -1 and infinity for queries in none.
+    """Search as ``nearest``, each query among the rows of its group; -1 and infinity for queries in none.
 
     What could be nearest is measured for all groups together, so that the device is waited for once, not per group.
     """
@@ -233,7 +233,7 @@ def _rounded_roots(squares: Tensor) -> Tensor:
 
 
 def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> Float[Tensor, "a b"]:
-    """Return scalar products of rows that :func:`prepared` made ready; columns beyond the right rows are of padding."""
+    """Return scalar products of rows that ``prepared`` made ready; columns beyond the right rows are of padding."""
     if left.dtype != torch.bfloat16:
         return left @ right.T
     return torch.mm(left, right.T, out_dtype=torch.float32)
@@ -242,7 +242,7 @@ def product(left: Shaped[Tensor, "a wide"], right: Shaped[Tensor, "b wide"]) -> 
 def prepared(
     rows: Float[Tensor, "rows width"], centre: Float[Tensor, "width"], *, left: bool
 ) -> tuple[Shaped[Tensor, "rows wide"], Float[Tensor, "rows"]]:
-    """Return rows less the centre, ready for :func:`product`, and their squared lengths.
+    """Return rows less the centre, ready for ``product``, and their squared lengths.
 
     On a CUDA device float32 is split into bfloat16 parts, laid side by side. With h + l the parts of each number,
     h·h' + h·l' + l·h' are the three largest of the four products of two numbers. On the tensor cores, added up in

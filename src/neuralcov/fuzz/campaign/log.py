@@ -156,6 +156,9 @@ class WaveRecord:
         messages: what the model threw, by row.
         limit: how many parents may be sampled in all.
         seconds: when it ended, since the start of the campaign.
+        base: how many waves were known where it was drawn, if others came in between.
+        observed: the rows that coverage observed, where these are not those that were kept.
+        unsaved: the mutants of these that are not marked as saved.
     """
 
     wave: int
@@ -165,6 +168,9 @@ class WaveRecord:
     messages: dict[int, str] = field(default_factory=dict)
     limit: int | None = None
     seconds: float = 0.0
+    base: int | None = None
+    observed: np.ndarray | None = None
+    unsaved: np.ndarray | None = None
 
     @property
     def kept(self) -> np.ndarray:
@@ -175,6 +181,20 @@ class WaveRecord:
     def saved(self) -> np.ndarray:
         """Return the rows whose mutants are in ``inputs``."""
         return np.flatnonzero(self.candidates["saved"])
+
+    @property
+    def follows_others(self) -> bool:
+        """Return whether waves came in between that it was drawn without: it cannot be searched again."""
+        return self.base is not None and self.base != self.wave
+
+    def observed_inputs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows that coverage observed, and their mutants as they are stored."""
+        rows = self.kept if self.observed is None else self.observed
+        inside = np.isin(rows, self.saved)
+        inputs = np.empty((len(rows), *self.inputs.shape[1:]), self.inputs.dtype)
+        inputs[inside] = self.inputs[np.searchsorted(self.saved, rows[inside])]
+        inputs[~inside] = self.unsaved if self.unsaved is not None else inputs[~inside]
+        return rows, inputs
 
     def same_as(self, other: WaveRecord) -> bool:
         """Return whether both say the same of every candidate; times do not count."""
@@ -192,11 +212,16 @@ class WaveRecord:
         arrays = {_STORED.get(name, name): np.ascontiguousarray(self.candidates[name]) for name in _NAMES}
         arrays["inputs"] = np.ascontiguousarray(self.inputs)
         arrays["references"] = np.ascontiguousarray(self.comparisons)
+        if self.observed is not None:
+            arrays["observed"] = np.ascontiguousarray(self.observed)
+        if self.unsaved is not None:
+            arrays["unsaved"] = np.ascontiguousarray(self.unsaved)
         rest = {
             "wave": self.wave,
             "limit": self.limit,
             "seconds": self.seconds,
             "messages": {str(row): said for row, said in self.messages.items()},
+            **({} if self.base is None else {"base": self.base}),
         }
         return save(arrays, metadata={"wave": json.dumps(rest)})
 
@@ -223,6 +248,9 @@ class WaveRecord:
                 messages={int(row): said for row, said in rest["messages"].items()},
                 limit=rest["limit"],
                 seconds=rest["seconds"],
+                base=rest.get("base"),
+                observed=np.array(arrays["observed"]) if "observed" in arrays else None,
+                unsaved=np.array(arrays["unsaved"]) if "unsaved" in arrays else None,
             )
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise CampaignError(

@@ -22,7 +22,7 @@ def overview(campaign: StoredCampaign, *, examples: int = 3) -> dict[str, Any]:
     examples, those of the fewest needed mutations and nearest to their origins first.
 
     Args:
-        campaign: as :func:`~neuralcov.fuzz.campaign.reader.open_campaign` reads it.
+        campaign: as ``open_campaign`` reads it.
         examples: of each group.
     """
     notes, counts = campaign.config.get("notes", {}), campaign.state.counts

@@ -22,7 +22,7 @@ from neuralcov.fuzz.mutations import Mutation
 
 @dataclass(frozen=True, eq=False)
 class Campaign:
-    """Hold the result of :meth:`neuralcov.Fuzzer.run`.
+    """Hold the result of ``neuralcov.Fuzzer.run``.
 
     Args:
         stats: the figures at the end.
@@ -113,7 +113,7 @@ class Stats:
         queue: root inputs and kept mutants.
         faults: how many were found.
         classes: how many classes the faults are predicted as.
-        entropy: how evenly, see :func:`neuralcov.fuzz.faults.quality.scaled_entropy`.
+        entropy: how evenly, see ``neuralcov.fuzz.faults.quality.scaled_entropy``.
         since_kept: seconds since a mutant was kept.
         since_fault: seconds since a fault was found.
         values: coverage, by criterion.

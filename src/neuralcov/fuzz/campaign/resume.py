@@ -8,11 +8,13 @@ Where a wave comes out otherwise, coverage observes what the log says was kept.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from neuralcov.core.errors import CampaignError
+from neuralcov.fuzz.campaign.copy import CampaignCopy
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.campaign.log import WaveRecord
 from neuralcov.fuzz.campaign.setup import CampaignSetup
@@ -84,8 +86,23 @@ def resume(setup: CampaignSetup, folder: CampaignFolder) -> OpenCampaign:
     return OpenCampaign(campaign.search, campaign.report, campaign.seed_values, exact)
 
 
+def join(setup: CampaignSetup, copy: CampaignCopy) -> Search:
+    """Build a search that stands where the campaign of another process does."""
+    setup.require_weights(copy.config(), copy.path)
+    campaign, _ = _reopen(setup, copy, None, going_on=True)
+    if copy.coverage is not None:
+        setup.coverage.load_state(io.BytesIO(copy.coverage), same_run=True)
+    return campaign.search
+
+
+def copy_of(opened: OpenCampaign, setup: CampaignSetup, folder: CampaignFolder) -> CampaignCopy:
+    """Return a campaign as it stands between two waves; its log must be written."""
+    coverage = setup.coverage.fork().to_bytes() if setup.settings.uses_coverage else None
+    return CampaignCopy(folder.config(), setup.seed_arrays(opened.report), list(folder.log.read()), coverage)
+
+
 def _reopen(
-    setup: CampaignSetup, folder: CampaignFolder, upto: int | None, *, going_on: bool
+    setup: CampaignSetup, folder: CampaignFolder | CampaignCopy, upto: int | None, *, going_on: bool
 ) -> tuple[OpenCampaign, list[WaveRecord]]:
     """Build a campaign from its folder; return it and the waves from ``upto`` on, which are not applied yet."""
     config, arrays = folder.config(), folder.seeds()

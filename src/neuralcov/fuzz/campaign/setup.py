@@ -34,7 +34,7 @@ _TO_GO_ON = ("validity", "space", "mutations", "criteria", "calibration", "check
 
 @dataclass(frozen=True, eq=False)
 class CampaignSetup:
-    """Hold everything that makes a campaign this one; see :class:`neuralcov.Fuzzer` for the meaning of each part."""
+    """Hold everything that makes a campaign this one; see ``neuralcov.Fuzzer`` for the meaning of each part."""
 
     coverage: Coverage
     roots: Tensor

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.fuzz.campaign.corpus import Corpus
+from neuralcov.fuzz.campaign.lanes import Lanes
 from neuralcov.fuzz.campaign.log import (
     KEPT,
     NO_GAIN,
@@ -25,7 +26,6 @@ from neuralcov.fuzz.campaign.log import (
 )
 from neuralcov.fuzz.faults.fault import Fault
 
-_NOBODY = -1
 _LATEST = 1000
 
 # Upper edges of the cells that margins are sorted into: fine where the model is nearly unsure, or nearly sure.
@@ -168,9 +168,7 @@ class CampaignState:
         self.labels = labels
         self.faults: list[Fault] = []
         self.counts = CampaignCounts()
-        # By lane: the parent in it, and how many mutants of it were made.
-        self.parents = np.full(wave, _NOBODY, dtype=np.int32)
-        self.tried = np.zeros(wave, dtype=np.int16)
+        self.lanes = Lanes(wave)
         self.geometric = geometric
         self._seeds = can_be_seed
         # By root input: how many different faults it led to. By mutation and form: how often run, and what it brought.
@@ -204,7 +202,7 @@ class CampaignState:
     @property
     def idle(self) -> bool:
         """Return whether no parent is under way."""
-        return bool((self.parents == _NOBODY).all())
+        return self.lanes.idle
 
     def apply(self, record: WaveRecord, inputs: Tensor | None = None, comparisons: Tensor | None = None) -> list[Fault]:
         """Take in a wave; return the faults it found. ``inputs``, ``comparisons`` may be at hand on the device."""
@@ -285,13 +283,11 @@ class CampaignState:
         """Free the lanes of parents whose mutant was kept or whose tries are used up."""
         rows = record.candidates
         lane, tries = rows["lane"], rows["tries"]
-        before = np.where(rows["fresh"] != 0, 0, self.tried[lane])
-        self.counts.candidates += int((tries - before).sum())
-        self.parents[lane], self.tried[lane] = rows["parent"], tries
+        self.counts.candidates += int((tries - self.lanes.tried(lane, rows["fresh"])).sum())
         done = (rows["verdict"] == KEPT) | (tries >= self._tries)
         if self._one_run:
             done |= rows["verdict"] != REJECTED
-        self.parents[lane[done]] = _NOBODY
+        self.lanes.put(lane, rows["parent"], tries, done)
         self.counts.started += int(rows["fresh"].sum())
         np.add.at(self.corpus.entries["sampled"], rows["parent"], rows["fresh"])
         self.counts.finished += int(done.sum())

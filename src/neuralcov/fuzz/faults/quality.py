@@ -130,10 +130,10 @@ def gaussian_of(features: Iterable[Float[Tensor, "_ width"]]) -> Gaussian:
 
 
 def frechet_distance(ours: Gaussian, theirs: Gaussian) -> float:
-    r"""Return :math:`\lVert\mu_1-\mu_2\rVert^2 + \operatorname{tr}(\Sigma_1 + \Sigma_2 - 2(\Sigma_1\Sigma_2)^{1/2})`.
+    """Return ‖μ₁ − μ₂‖² + tr(Σ₁ + Σ₂ − 2·(Σ₁Σ₂)^½), the Fréchet distance.
 
-    The trace of the root is that of the root of the symmetric :math:`S\Sigma_2 S` with :math:`SS = \Sigma_1`, whose
-    eigenvalues a GPU finds in a second where those of :math:`\Sigma_1\Sigma_2` take ten.
+    The trace of the root is that of the root of the symmetric SΣ₂S with SS = Σ₁, whose
+    eigenvalues a GPU finds in a second where those of Σ₁Σ₂ take ten.
 
     >>> x = torch.randn(50, 3, generator=torch.Generator().manual_seed(0))
     >>> round(frechet_distance(gaussian_of([x]), gaussian_of([x + 1])), 6)

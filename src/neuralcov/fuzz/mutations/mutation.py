@@ -167,14 +167,15 @@ def mutation(function: MutationFunction, *, geometric: bool = False, name: str |
     """Make a mutation of a function ``(batch, generator) -> batch``.
 
     Args:
-        function: see :class:`FunctionMutation`.
+        function: see ``FunctionMutation``.
         geometric: whether it moves the whole picture.
         name: by default the function's.
 
-    >>> noise = mutation(lambda images, generator: images + 0.1, name="lighter")
-    >>> draw = MutationDraw.of_batch(noise.choose(np.array([0.1, 0.2])))
-    >>> noise.apply(torch.zeros(2, 1, 1, 1), draw).flatten().tolist()
-    [0.10000000149011612, 0.10000000149011612]
+    Examples:
+        >>> noise = mutation(lambda images, generator: images + 0.1, name="lighter")
+        >>> draw = MutationDraw.of_batch(noise.choose(np.array([0.1, 0.2])))
+        >>> noise.apply(torch.zeros(2, 1, 1, 1), draw).flatten().tolist()
+        [0.10000000149011612, 0.10000000149011612]
     """
     return FunctionMutation(function, geometric=geometric, name=name)
 

@@ -39,7 +39,7 @@ class Stylise(ListedMutation):
     Args:
         encoder: pictures ``(batch, 3, height, width)`` in [0, 1] to feature maps.
         decoder: feature maps to pictures.
-        styles: name → ``(3, height, width)`` in [0, 1], for example from :func:`style_folder`.
+        styles: name → ``(3, height, width)`` in [0, 1], for example from ``style_folder``.
         strengths: from 0, the picture as the decoder draws it, to 1, the style in full.
         side: the shorter side pictures are enlarged to.
         geometric: see above.

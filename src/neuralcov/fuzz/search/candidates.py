@@ -52,15 +52,16 @@ def draw_wave(
     settings: FuzzSettings,
     guide: Guide,
     limit: int | None,
+    track: int = 0,
 ) -> Candidates:
-    """Draw and make the candidates of the next wave.
+    """Draw and make the candidates of the next wave of a track.
 
     Free lanes get a parent each, as far as ``limit`` parents in all allow. Then every parent is mutated; those whose
     mutant is not acceptable are mutated again, up to ``rounds`` times in this wave and ``tries`` times in all. All
-    numbers come from one stream per wave, so that a wave can be drawn again from the state before it.
+    numbers come from one stream per wave and track, so that a wave can be drawn again from the state before it.
     """
-    numbers = wave_generator(settings.seed, state.counts.waves)
-    table = _under_way(state, guide, numbers, limit)
+    numbers = wave_generator(settings.seed, state.counts.waves, track)
+    table = _under_way(state, guide, numbers, limit, track)
     chooser = _Chooser.of(state, mutations, settings)
     parents = table["parent"]
     acceptable = np.zeros(len(table), dtype=bool)
@@ -81,19 +82,21 @@ def draw_wave(
     return Candidates(table, acceptable, mutants, comparisons)
 
 
-def _under_way(state: CampaignState, guide: Guide, numbers: np.random.Generator, limit: int | None) -> np.ndarray:
+def _under_way(
+    state: CampaignState, guide: Guide, numbers: np.random.Generator, limit: int | None, track: int
+) -> np.ndarray:
     """Return a table of the lanes in use, with a parent in each; free lanes get one that is sampled now."""
-    parents = state.parents.copy()
+    lanes, parents = state.lanes.parents_of(track)
     free = np.flatnonzero(parents < 0)
     if limit is not None:
         free = free[: max(0, limit - state.counts.started)]
     if len(free):
         parents[free] = guide.parents(state, len(free), numbers)
-    lanes = np.flatnonzero(parents >= 0)
-    table = no_candidates(len(lanes))
-    table["lane"], table["parent"] = lanes, parents[lanes]
-    table["fresh"] = np.isin(lanes, free)
-    table["tries"] = np.where(table["fresh"] != 0, 0, state.tried[lanes])
+    used = np.flatnonzero(parents >= 0)
+    table = no_candidates(len(used))
+    table["lane"], table["parent"] = lanes[used], parents[used]
+    table["fresh"] = np.isin(used, free)
+    table["tries"] = state.lanes.tried(table["lane"], table["fresh"])
     return table
 
 

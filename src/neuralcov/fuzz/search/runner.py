@@ -186,7 +186,7 @@ class TimeUp(Exception):
 
 @contextmanager
 def time_limit(seconds: float | None, device: torch.device) -> Iterator[None]:
-    """Raise :class:`TimeUp` in a block that takes longer than so many seconds.
+    """Raise ``TimeUp`` in a block that takes longer than so many seconds.
 
     In the main thread of a Unix process a call is interrupted as soon as Python code runs in it. Elsewhere, and
     within one long operation of PyTorch, it is noticed at the end.

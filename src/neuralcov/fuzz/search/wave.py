@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from neuralcov.core.activations import Activations
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.fuzz.campaign.log import (
     EXCEPTION,
@@ -29,6 +30,27 @@ from neuralcov.fuzz.search.guides import Guide, Judged, guide_of
 from neuralcov.fuzz.search.runner import Failure, ModelRunner, RunResult
 from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.fuzz.validity import Validity
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedWave:
+    """Hold a wave that was run and judged, and not yet applied.
+
+    Args:
+        record: what it did.
+        inputs: the mutants worth saving, on the device.
+        moved: the moved root inputs of what was kept, on the device.
+        admitted: the rows that coverage admitted.
+        rows: the rows that the model gave something for.
+        batch: what its layers gave for them; ``None`` where coverage takes no part.
+    """
+
+    record: WaveRecord
+    inputs: Tensor
+    moved: Tensor
+    admitted: np.ndarray
+    rows: np.ndarray
+    batch: Activations | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,16 +90,23 @@ class Search:
 
     def advance(self, limit: int | None, clock: Callable[[], float]) -> tuple[WaveRecord, list[Fault]]:
         """Search one wave further; return what it did and the faults it found."""
-        record, inputs, moved = self._judge(self.draw(limit))
-        record = replace(record, limit=limit, seconds=clock())
-        return record, self.state.apply(record, inputs, moved)
+        found = self.judge(self.draw(limit))
+        record = replace(found.record, limit=limit, seconds=clock())
+        return record, self.state.apply(record, found.inputs, found.moved)
 
     def repeat(self, logged: WaveRecord) -> bool:
-        """Repeat a logged wave; return whether it gave the same. If not, make coverage follow the log."""
+        """Repeat a logged wave; return whether it gave the same. If not, make coverage follow the log.
+
+        A wave that was drawn before others were known, where many search, is not repeated.
+        """
+        if logged.follows_others:
+            self._observe(logged)
+            self.state.apply(logged)
+            return True
         before = self.coverage.snapshot() if self.settings.uses_coverage else None
-        record, inputs, moved = self._judge(self.draw(logged.limit))
-        if record.same_as(logged):
-            self.state.apply(logged, inputs, moved)
+        found = self.judge(self.draw(logged.limit, self.state.lanes.track_of(logged.candidates["lane"])))
+        if found.record.same_as(logged):
+            self.state.apply(logged, found.inputs, found.moved)
             return True
         if before is not None:
             self.coverage.restore(before)
@@ -85,11 +114,20 @@ class Search:
         self.state.apply(logged)
         return False
 
-    def draw(self, limit: int | None) -> Candidates:
-        """Draw the candidates of the next wave; the same again until the state changes."""
-        settings = self.settings
+    def draw(self, limit: int | None, track: int | None = None) -> Candidates:
+        """Draw the candidates of the next wave; the same again until the state changes.
+
+        Args:
+            limit: how many parents may be sampled in all.
+            track: whose parents advance; by default each track has its turn, of those that have something to do.
+        """
+        settings, state = self.settings, self.state
+        if track is None:
+            turn = state.counts.waves % state.lanes.tracks
+            full = limit is not None and state.counts.started >= limit
+            track = (state.lanes.first_busy(turn) or 0) if full else turn
         validity = self.validity if settings.checks_validity else None
-        return draw_wave(self.state, self.mutations, self.input_format, validity, settings, self.guide, limit)
+        return draw_wave(self.state, self.mutations, self.input_format, validity, settings, self.guide, limit, track)
 
     def examine(self, inputs: Tensor, roots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Look for faults in stored inputs, coverage left alone; return fault types as bits and predicted classes.
@@ -113,8 +151,8 @@ class Search:
         fault_types[rows] |= found
         return fault_types, predictions
 
-    def _judge(self, wave: Candidates) -> tuple[WaveRecord, Tensor, Tensor]:
-        """Run, check and admit candidates; return the record, the inputs worth saving and the moved root inputs.
+    def judge(self, wave: Candidates) -> JudgedWave:
+        """Run, check and admit candidates; apply nothing.
 
         Every mutant that was run is checked for faults, whether or not it is kept.
         """
@@ -142,21 +180,44 @@ class Search:
         )
         table["fault_types"][rows[sound]] |= found
         messages |= {int(rows[sound[row]]): message for row, message in said.items()}
+        admitted = told["admitted"].astype(bool)
+        self._decide(table, rows, admitted, messages)
+        kept = np.flatnonzero(table["verdict"] == KEPT)
+        moved = _rows(wave.comparisons, kept[self.state.taken_along(table[kept])])
+        inputs = _rows(mutants, np.flatnonzero(table["saved"]))
+        record = WaveRecord(self.state.counts.waves, table, inputs.cpu().numpy(), moved.cpu().numpy(), messages)
+        batch = result.activations if self.settings.uses_coverage else None
+        return JudgedWave(record, inputs, moved, rows[admitted], rows, batch)
+
+    def _decide(self, table: np.ndarray, rows: np.ndarray, admitted: np.ndarray, messages: Mapping[int, str]) -> None:
+        """Write into a table which mutants are kept, of those that were run, and which are saved."""
+        types = table["fault_types"][rows]
         judged = Judged(
             parents=table["parent"][rows],
-            finite=finite,
-            faulty=table["fault_types"][rows] != 0,
-            admitted=told["admitted"].astype(bool),
+            finite=types >> NOT_FINITE & 1 == 0,
+            faulty=types != 0,
+            admitted=admitted,
             margin=table["margin"][rows],
             rival=table["rival"][rows],
         )
         table["verdict"][rows] = np.where(self.guide.keep(self.state, judged), KEPT, NO_GAIN)
-        kept = np.flatnonzero(table["verdict"] == KEPT)
         table["saved"] = self.state.worth_saving(table, messages)
-        moved = _rows(wave.comparisons, kept[self.state.taken_along(table[kept])])
-        inputs = _rows(mutants, np.flatnonzero(table["saved"]))
-        record = WaveRecord(self.state.counts.waves, table, inputs.cpu().numpy(), moved.cpu().numpy(), messages)
-        return record, inputs, moved
+
+    def decide_again(self, told: WaveRecord, admitted: np.ndarray) -> np.ndarray:
+        """Return the candidates of a wave that was judged on an earlier state, as they are judged on this one.
+
+        Of those that were not kept or saved there, the mutants are not at hand: they are not kept or saved here.
+
+        Args:
+            told: the wave as it was judged.
+            admitted: which of its candidates coverage admits now.
+        """
+        table, before = told.candidates.copy(), told.candidates
+        rows = np.flatnonzero((before["verdict"] == KEPT) | (before["verdict"] == NO_GAIN))
+        self._decide(table, rows, admitted[rows], told.messages)
+        table["verdict"][(table["verdict"] == KEPT) & (before["verdict"] != KEPT)] = NO_GAIN
+        table["saved"] = self.state.worth_saving(table, told.messages) & (before["saved"] != 0)
+        return table
 
     def _read(self, result: RunResult) -> dict[str, np.ndarray]:
         """Return what coverage admitted, what is finite, predicted classes and margins, brought to the host together.
@@ -188,12 +249,13 @@ class Search:
         return self.checker.check(mutants, roots, origins, predictions, output)
 
     def _observe(self, logged: WaveRecord) -> None:
-        """Have coverage observe what the log says was kept, one by one."""
-        among_saved = np.flatnonzero(logged.candidates["verdict"][logged.saved] == KEPT)
+        """Have coverage observe what the log says it observed, one by one."""
+        if not self.settings.uses_coverage:
+            return
+        rows, stored = logged.observed_inputs()
         corpus = self.state.corpus
-        inputs = torch.from_numpy(logged.inputs[among_saved]).to(corpus.device)
-        roots = corpus.entries["root"][logged.candidates["parent"][logged.kept]].astype(np.int64)
-        result = self.runner.run(inputs, self._labels_of(roots))
+        roots = corpus.entries["root"][logged.candidates["parent"][rows]].astype(np.int64)
+        result = self.runner.run(torch.from_numpy(stored).to(corpus.device), self._labels_of(roots))
         if result.activations is not None:
             self.coverage.propose(activations=result.activations).commit()
 

@@ -60,7 +60,7 @@ class Measure:
     Args:
         ground: the map.
         suite: inputs placed on it.
-        weightings: the ones :meth:`values` gives layers for.
+        weightings: the ones ``values`` gives layers for.
     """
 
     def __init__(self, ground: Map, suite: Suite, weightings: Sequence[Weighting] = (DEFAULT,)) -> None:

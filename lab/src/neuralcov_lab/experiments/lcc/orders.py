@@ -91,7 +91,7 @@ class Judge:
         context: device and seed.
         subject: the network and its data.
         some: the variants; by default all.
-        beside: the other criteria; by default :func:`others`.
+        beside: the other criteria; by default ``others``.
     """
 
     def __init__(

@@ -69,7 +69,7 @@ class ProofSubject:
 def proof_subject(context: ExperimentContext, name: str, part: int = 1) -> ProofSubject:
     """Return a subject by name, with all of its data or one part of so many.
 
-    It is one of :mod:`~neuralcov_lab.experiments.named_subjects`, a network trained on the spot such as ``mlp-mnist``,
+    It is one of ``neuralcov_lab.experiments.named_subjects``, a network trained on the spot such as ``mlp-mnist``,
     ``lstm`` for reviews, or an image classifier of the paper's.
     """
     found = context.prepare(("proof subject", name), lambda: _subject(context, name))
