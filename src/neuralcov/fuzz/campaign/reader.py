@@ -88,6 +88,8 @@ def open_campaign(folder: str | os.PathLike[str]) -> StoredCampaign:
     try:
         mutations = [StoredMutation(identity) for identity in config["mutations"]]
         checks = [name for name in config["checks"] if name != "second model"]
+        if not all(isinstance(name, str) for name in checks):
+            raise TypeError(f"checks are {checks!r}")
         settings = place.settings()
         state = CampaignState(
             torch.from_numpy(np.array(seeds["inputs"])),
