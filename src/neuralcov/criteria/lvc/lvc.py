@@ -278,6 +278,11 @@ class LVC(Criterion[LVCState]):
         return figures
 
     @override
+    def learnt_template(self, layout: Layout) -> tuple[LVCLearnt, LVCLearnt]:
+        form = LVCLearnt.template(layout)
+        return form, form
+
+    @override
     def notes(self, state: LVCState) -> tuple[str, ...]:
         """Name layers left out, far inputs that do not count, and suites or training data too small for the layers."""
         learnt: LVCLearnt = self.require_learnt()
