@@ -126,6 +126,8 @@ class StoredMutation(Mutation):
 
     def __init__(self, identity: dict[str, Any]) -> None:
         self.name = identity["name"]
+        if not isinstance(self.name, str):
+            raise TypeError(f"a mutation is called {self.name!r}")
         if not isinstance(identity["geometric"], bool):
             raise TypeError(f"geometric is {identity['geometric']!r}")
         self.geometric = identity["geometric"]
