@@ -182,6 +182,57 @@ def test_recorded_updates_give_the_same_numbers(batches):
         torch.testing.assert_close(recorded[4][name], values, rtol=1e-7, atol=1e-12)
 
 
+@pytest.mark.parametrize("together", [True, False], ids=["together", "alone"])
+@pytest.mark.filterwarnings("ignore::neuralcov.core.errors.CoverageWarning")
+def test_recording_by_itself_changes_no_number(together):
+    """To the last bit, whatever was asked for; and it does record."""
+    images = torch.randn(64 + 13 * 8, 3, 12, 12, generator=torch.Generator().manual_seed(1)).cuda()
+    images[120, 0, 3, 3] = torch.nan
+    for chosen in [RECORDED] if together else [[criterion] for criterion in RECORDED]:
+        model, found = small_network().eval(), []
+        for rule in (False, "auto"):
+            coverage = nc.Coverage(model, chosen, cuda_graph=rule)
+            coverage.calibrate(images[:64].split(16))
+            coverage.assess(images[64:].split(8), progress=False)
+            found.append((coverage.values(), coverage.findings(), coverage.results().neurons))
+        assert "10 batches replayed and 3 run by plain calls" in coverage.explain(), coverage.explain()
+        assert found[0] == found[1]
+
+
+def test_what_speaks_against_recording_is_told():
+    class Looks(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 3)
+
+        def forward(self, inputs):
+            return self.fc(inputs) if float(inputs.sum()) > 0 else self.fc(-inputs)
+
+    inputs = torch.randn(8, 2, 4, device="cuda")
+    for model, why in (
+        (Looks().cuda(), "it cannot be recorded"),
+        (nn.Sequential(nn.Linear(4, 3), Noise()).cuda(), "a pass draws random numbers"),
+    ):
+        coverage = nc.Coverage(model.eval(), [nc.NC(), nc.NLC()])
+        coverage.assess(inputs.unbind(), progress=False)
+        assert why in coverage.explain()
+        assert coverage.inputs == 16
+    assert torch.randn(2, device="cuda").isfinite().all(), "random numbers are there"
+    nc.Coverage(small_network(), [nc.NC()]).update(torch.ones(2, 3, 12, 12, device="cuda"))
+
+
+class Noise(nn.Module):
+    def forward(self, inputs):
+        return inputs + torch.randn_like(inputs)
+
+
+def test_a_busy_device_gains_nothing_by_recording():
+    model = nn.Sequential(*[nn.Linear(8192, 8192) for _ in range(6)]).cuda()
+    coverage = nc.Coverage(model, [nc.NC()])
+    coverage.assess([torch.randn(4096, 8192, device="cuda")] * 8, progress=False)
+    assert "the device is busy all the time" in coverage.explain()
+
+
 @pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
 @pytest.mark.parametrize("min_gain", [-0.5, 0.0, 0.05])
 def test_inputs_are_admitted_and_excluded_as_on_a_cpu(criterion, min_gain):

@@ -173,7 +173,11 @@ def test_demo(run, tmp_path):
             values["test"] > value for suite, value in values.items() if suite != "test"
         )
     assert nc.Coverage.load(tmp_path / "test.ncov").inputs == 597
-    assert "criteria put the test set above" in out
+    assert "criteria see that the test set is more varied" in out
+    assert results["answer"] in " ".join(out.split())
+    assert out.index("So, is the test set of this network fine?") < out.index(f"Open {tmp_path / 'report.html'}")
+    assert 2000 <= results["fuzzing"]["judged"] < 2064
+    assert (tmp_path / "report.html").is_file()
 
 
 def test_python_m_neuralcov():
@@ -360,6 +364,43 @@ def test_layers_with_their_cost(run):
     assert code == 0
     assert "44.9 kB" in out
     assert "KMNC" not in out
+
+
+def test_the_cost_of_a_model_without_weights(run, tmp_path, monkeypatch):
+    source = (
+        "import torch\nfrom torch import nn\n"
+        "class Net(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.words, self.blocks = nn.Embedding(50, 40), nn.ModuleList()\n"
+        "        for _ in range(3):\n"
+        "            block = nn.Module()\n"
+        "            block.up, block.down = nn.Linear(40, 30000), nn.Linear(30000, 40)\n"
+        "            self.blocks.append(block)\n"
+        "    def forward(self, x):\n"
+        "        x = self.words(x)\n"
+        "        for block in self.blocks:\n"
+        "            x = x + block.down(block.up(x))\n"
+        "        return x.mean(1)\n"
+        "def here():\n"
+        "    return Net()\n"
+        "def planned():\n"
+        "    with torch.device('meta'):\n"
+        "        return Net()\n"
+    )
+    (tmp_path / "planned_net.py").write_text(source)
+    monkeypatch.chdir(tmp_path)
+    told = []
+    for name in ("here", "planned"):
+        code, out, err = run("layers", f"planned_net:{name}", "--tokens", "--input", "7", "-c", "nlc", "-c", "nc")
+        assert code == 0, err
+        told.append(" ".join(out.replace(f"planned_net:{name}", "net").split()))
+    assert told[0] == told[1]
+    assert "6 layers, 90,120 neurons" in told[1]
+    assert "more than memory='16GiB' allows, and will be refused: leave wide layers out (--layers '!*.up')" in told[1]
+    code, _, err = run("measure", "planned_net:planned", "--data", "demo:digits")
+    assert code == 2
+    assert "has no weights ('words.weight' is on the device meta): build it with its weights" in " ".join(err.split())
 
 
 def test_layers_that_will_be_refused(run, tmp_path, monkeypatch):

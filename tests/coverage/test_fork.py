@@ -116,7 +116,7 @@ def test_copies_keep_every_option(net):
 
 
 def test_a_copy_without_cuda_graph_has_none(net):
-    for how, twin in copies(covered(net, steps=7)).items():
+    for how, twin in copies(covered(net, steps=7, cuda_graph=False)).items():
         assert not any(isinstance(value, GraphedUpdates) for _, value in parts_of(twin)), how
 
 

@@ -2,15 +2,29 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
+import neuralcov as nc
+from neuralcov.core.activations import Stack
+from neuralcov.criteria.cell_hits import CellOfNeuron, NeuronMarks
 from neuralcov.criteria.nlc.covariance_norm import absolute_growth_in_tiles
 from neuralcov.criteria.surprise.nearest import prepared
-from neuralcov.kernels.operations import absolute_growth, row_means, split_rows, triton_available, triton_installed
+from neuralcov.kernels.operations import (
+    absolute_growth,
+    middle_means,
+    row_means,
+    split_rows,
+    triton_available,
+    triton_installed,
+)
+from neuralcov.kernels.stacks import all_finite, centred_rows, keep_taken, zero_rows
+from neuralcov.statistics.ranges import NeuronRanges
 
 CHECK = """
+import dataclasses
 import torch
 from neuralcov.kernels.operations import absolute_growth
 from neuralcov.criteria.nlc.covariance_norm import absolute_growth_in_tiles
@@ -115,6 +129,62 @@ for directions, decided in ((8, True), (3, False)):
     plain = boxes.boxes_and_kinds(projections, 0.35, cuts, begin, classes)
     fused = kind_keys_fused(projections, 0.35, *cuts, begin, classes)
     assert all(torch.equal(a, b) for a, b in zip(plain, fused))
+
+from neuralcov.kernels.operations import middle_means
+for shape in ((3, 5, 1), (2, 1, 7), (1, 70, 130), (5, 49, 64)):
+    for dtype in (torch.float32, torch.bfloat16):
+        values = torch.randn(shape, generator=generator).to(dtype)
+        torch.testing.assert_close(middle_means(values), values.float().mean(1))
+from neuralcov.core.activations import Stack
+from neuralcov.criteria.cell_hits import CellOfNeuron, NeuronMarks
+from neuralcov.statistics.ranges import NeuronRanges
+for layers, width, inputs, dtype in ((1, 1, 1, torch.float32), (3, 70, 37, torch.float32), (2, 200, 5, torch.float64)):
+    values = torch.randn(inputs, layers, width, generator=generator, dtype=dtype)
+    values[:, -1, 0] = values[0, -1, 0]
+    values[0] = values[0, :1, :1]
+    low, high = (torch.randn(layers, width, generator=generator).double() for _ in range(2))
+    low[0, 0], high[0, 0] = torch.inf, -torch.inf
+    high[-1, -1], low[-1, -1] = values[-1, -1, -1], values[-1, -1, -1] - 1
+    valid = torch.rand(inputs, layers, generator=generator) < 0.8
+    stack = Stack(values.masked_fill(~valid[:, :, None], 0), valid, names=("a",) * layers)
+    for criterion in (nc.NC(0.6), nc.NC(0.0), nc.KMNC(10), nc.KMNC(3), nc.NBC(), nc.SNAC()):
+        if criterion.learns:
+            criterion = dataclasses.replace(criterion, learnt=NeuronRanges((low,), (high,)))
+        shape = (layers, width) if criterion.cells == 1 else (layers, width, 1 + criterion.cells)
+        ticks = torch.rand(shape, generator=generator) < 0.1
+        if criterion.cells > 1:
+            ticks[..., 0] = True
+        expected = ticks.clone()
+        hits = criterion.hits(stack).masked_fill(~valid[:, :, None], 0)
+        (NeuronMarks(hits) if criterion.cells == 1 else CellOfNeuron(hits, criterion.cells)).cover(expected)
+        assert criterion.tick(stack, ticks), criterion.name
+        assert torch.equal(ticks, expected), criterion.name
+        assert inputs == 1 or int(ticks.sum()) > 0
+    from neuralcov.kernels.stacks import centred_rows, keep_taken
+    rows, mean = torch.full((inputs + 1, layers, width), 7.0, dtype=torch.float64), low.clamp(max=3)
+    centred_rows(stack.values, valid, mean, rows)
+    assert torch.equal(rows[:-1], (stack.values.double() - mean).masked_fill(~valid[:, :, None], 0))
+    assert (rows[-1] == 7).all()
+    old, new = torch.randn(layers, width, width).double(), torch.randn(layers, width, width).double()
+    taken = torch.arange(layers) % 2 > 0
+    expected = torch.where(taken[:, None, None], new, old)
+    keep_taken(old, new, taken)
+    assert torch.equal(old, expected)
+from neuralcov.core import sanitise
+for dtype in (torch.float32, torch.float64):
+    layers = {"a": torch.randn(9, 5), "b": torch.randn(9, 70), "c": torch.randn(9, 5)}
+    layers = {name: outputs.to(dtype) for name, outputs in layers.items()}
+    layers["b"][3, 2], layers["a"][5, 0], layers["c"][7, 4] = torch.nan, torch.inf, -torch.inf
+    layers["c"][8, 1] = 3e38 if dtype == torch.float32 else -1e200
+    for present in ({}, {"a": torch.arange(9) % 4 > 0, "b": torch.arange(9) != 3}):
+        found = []
+        for run_on in (lambda device: False, lambda device: True):
+            sanitise.kernels.run_on = run_on
+            batch = nc.Activations({n: o.clone() for n, o in layers.items()}, present=present)
+            found.append((batch.finite, [(s.values, s.valid, s.least, s.most) for s in batch.stacks]))
+        assert torch.equal(found[0][0], found[1][0]) and 0 < int(found[0][0].sum()) < 9
+        for one, other in zip(found[0][1], found[1][1]):
+            assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
 print("kernels agree")
 """
 
@@ -162,3 +232,48 @@ def test_compiled_kernels_agree_with_the_plain_form(monkeypatch):
         patch.setattr(boxes, "triton_available", lambda _: False)
         plain = boxes.boxes_and_kinds(projections, 0.35, cuts, begin, classes)
     assert all(torch.equal(a, b) for a, b in zip(plain, fused, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(
+    not triton_available(torch.device("cuda" if torch.cuda.is_available() else "cpu")), reason="needs a GPU"
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_compiled_kernels_of_stacks_agree_with_the_plain_form(dtype):
+    """To the last bit: cells are ticked and rows dropped by the same arithmetic."""
+    for layers, width, inputs in ((1, 1, 1), (3, 700, 137), (17, 64, 1000)):
+        values = torch.randn(inputs, layers, width, device="cuda", dtype=dtype)
+        low, high = (torch.randn(layers, width, device="cuda").double() for _ in range(2))
+        low[0, 0], high[0, 0] = torch.inf, -torch.inf
+        valid = (torch.rand(inputs, device="cuda") < 0.8)[:, None].expand(inputs, layers)
+        stack = Stack(values.masked_fill(~valid[:, :, None], 0), valid, names=("a",) * layers)
+        for criterion in (nc.NC(0.6), nc.KMNC(100), nc.NBC(), nc.SNAC()):
+            if criterion.learns:
+                criterion = replace(criterion, learnt=NeuronRanges((low,), (high,)))
+            shape = (layers, width) if criterion.cells == 1 else (layers, width, 1 + criterion.cells)
+            ticks = torch.zeros(shape, dtype=torch.bool, device="cuda")
+            if criterion.cells > 1:
+                ticks[..., 0] = True
+            expected = ticks.clone()
+            hits = criterion.hits(stack).masked_fill(~valid[:, :, None], 0)
+            (NeuronMarks(hits) if criterion.cells == 1 else CellOfNeuron(hits, criterion.cells)).cover(expected)
+            assert criterion.tick(stack, ticks)
+            assert torch.equal(ticks, expected), criterion.name
+        rows, mean = torch.empty(inputs + 1, layers, width, dtype=torch.float64, device="cuda"), low.clamp(max=3)
+        centred_rows(values, valid, mean, rows)
+        assert torch.equal(rows[:-1], (values.double() - mean).masked_fill(~valid[:, :, None], 0))
+        ends = torch.randn(inputs, 2 * layers, device="cuda", dtype=dtype)
+        ends[inputs // 2, 1], ends[inputs // 3, 0] = torch.nan, torch.inf
+        assert torch.equal(all_finite(ends), torch.isfinite(ends).all(1))
+        zeroed = values.clone()
+        zero_rows(zeroed, valid)
+        assert torch.equal(zeroed, stack.values)
+    old, new = (torch.randn(5, 300, 300, device="cuda", dtype=torch.float64) for _ in range(2))
+    taken = torch.arange(5, device="cuda") % 2 > 0
+    expected = torch.where(taken[:, None, None], new, old)
+    keep_taken(old, new, taken)
+    assert torch.equal(old, expected)
+    for shape in ((3, 5, 1), (2, 1, 7), (1, 512, 11008), (300, 1024, 64)):
+        for kind in (torch.float32, torch.float16, torch.bfloat16):
+            numbers = torch.randn(shape, device="cuda").to(kind)
+            torch.testing.assert_close(middle_means(numbers), numbers.float().mean(1), rtol=1e-5, atol=1e-5)

@@ -279,6 +279,88 @@ def test_a_graph_network():
         assert row.values["NLC(rule=all)"] == pytest.approx(nlc(mean_of_tokens(found[row.layer], None)), rel=1e-4)
 
 
+class JoinedGraphs(nn.Module):
+    """Graphs of unlike sizes, their nodes one behind the other: whose a node is, a vector says."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.fc1, self.fc2, self.out = nn.Linear(3, 6), nn.Linear(6, 6), nn.Linear(6, 2)
+
+    def forward(self, nodes, edges, graph):
+        hidden = nodes
+        for layer in (self.fc1, self.fc2):
+            around = torch.zeros_like(hidden).index_add_(0, edges[1], hidden[edges[0]])
+            hidden = torch.relu(layer(around))
+        return self.out(torch.zeros(int(graph.max()) + 1, 6).index_add_(0, graph, hidden))
+
+
+def joined_graphs():
+    sizes = [3, 5, 4, 6, 2]
+    graph = torch.repeat_interleave(torch.arange(5), torch.tensor(sizes))
+    starts = np.cumsum([0, *sizes[:-1]])
+    edges = [(s + i, s + (i + 1) % n) for s, n in zip(starts, sizes, strict=True) for i in range(n)]
+    return torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), torch.tensor(edges).T, graph
+
+
+@pytest.mark.parametrize("way", ["assess", "listen"])
+def test_graphs_of_unlike_sizes(way):
+    model, (nodes, edges, graph) = JoinedGraphs().eval(), joined_graphs()
+
+    def rows(layer, output):
+        return None if layer == "out" else graph
+
+    def number(given):
+        return int(given[2].max()) + 1
+
+    coverage = nc.Coverage(
+        model, [nc.NLC(rule="all")], rows=rows, unpack=lambda given: (given, torch.arange(5), number(given))
+    )
+    if way == "assess":
+        coverage.assess([(nodes, edges, graph)])
+    else:
+        with coverage.listen(batch=number), torch.no_grad():
+            model(nodes, edges, graph)
+            coverage.labels(torch.arange(5))
+    assert coverage.inputs == 5
+    found = outputs(model, {"nodes": nodes, "edges": edges, "graph": graph}, ["fc1", "fc2", "out"])
+    for row in coverage.by_layer():
+        values = found[row.layer]
+        whole = values if row.layer == "out" else np.stack([values[graph == g].mean(0) for g in range(5)])
+        assert row.values["NLC(rule=all)"] == pytest.approx(nlc(whole), rel=1e-4)
+
+
+def test_graphs_of_which_nothing_is_said():
+    model, given = JoinedGraphs().eval(), joined_graphs()
+    coverage = nc.Coverage(model, [nc.NC()])
+    with pytest.raises(nc.NeuralcovError, match=r"pass listen\(batch=\)"), coverage.listen(), torch.no_grad():
+        model(*given)
+    unsaid = nc.Coverage(model, [nc.NC()], unpack=lambda given: (given, None, 5))
+    with pytest.raises(LayerError, match="no layer tells which of its rows belong to which input, such as 'fc1'"):
+        unsaid.assess([given])
+
+
+def test_the_argument_with_one_row_per_input_is_named():
+    class Scored(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.fc = nn.Linear(4, 3)
+
+        def forward(self, anchors, images):
+            return self.fc(images) + anchors.sum()
+
+    model, anchors, images = Scored().eval(), torch.randn(9, 2), torch.randn(6, 4)
+    for call in (lambda: model(anchors, images), lambda: model(images=images, anchors=anchors)):
+        coverage = nc.Coverage(model, [nc.NLC(rule="all")])
+        with coverage.listen(batch="images"), torch.no_grad():
+            call()
+        assert coverage.inputs == 6
+        with torch.no_grad():
+            rows = model.fc(images).double().numpy()
+        assert coverage.values()["NLC(rule=all)"] == pytest.approx(nlc(rows), rel=1e-4)
+
+
 class Quantised(nn.Module):
     """A small network as static quantisation makes it, of layers that give 8-bit numbers with a scale."""
 
@@ -344,6 +426,24 @@ def test_scripted_models_are_refused_in_one_sentence_unless_they_are_parts():
     assert coverage.values()["NLC(rule=all)"] == pytest.approx(nlc(rows), rel=1e-5)
 
 
+@pytest.mark.parametrize("part", [torch.jit.script, lambda part: torch.jit.trace(part, torch.randn(2, 4))])
+def test_a_model_with_a_scripted_part_is_watched_for_changed_weights(part):
+    torch.manual_seed(0)
+    model = nn.Sequential(part(nn.Linear(4, 3).eval()), nn.ReLU(), nn.Linear(3, 2)).eval()
+    first, second = torch.randn(2, 6, 4)
+    assessed, heard = (nc.Coverage(model, [nc.NLC(rule="all")], layers="2") for _ in range(2))
+    assessed.assess([first, second])
+    with heard.listen(), torch.no_grad():
+        model(first)
+        model(second)
+    assert heard.values() == assessed.values()
+    assert heard.inputs == 12
+    with torch.no_grad():
+        model[0].weight += 1
+    with pytest.raises(nc.NeuralcovError, match="weights changed"):
+        assessed.update(first)
+
+
 def test_activations_in_bfloat16_of_numpy_as_jax_gives_them():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     values = torch.randn(9, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -351,6 +451,18 @@ def test_activations_in_bfloat16_of_numpy_as_jax_gives_them():
     one, other = (nc.Coverage.of_layers({"fc": 4}, [nc.NLC(rule="all"), nc.NC(0.5)]) for _ in range(2))
     one.update(activations={"fc": given})
     other.update(activations={"fc": values})
+    assert one.values() == other.values()
+
+
+def test_activations_of_jax_in_bfloat16():
+    jax = pytest.importorskip("jax")
+    values = torch.randn(9, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+    given = jax.numpy.asarray(values.float().numpy()).astype("bfloat16")
+    one, other = (nc.Coverage.of_layers({"fc": 4}, [nc.NLC(rule="all"), nc.KMNC(10)]) for _ in range(2))
+    one.calibrate(activations={"fc": given})
+    other.calibrate(activations={"fc": values})
+    one.update(activations={"fc": given[:5]})
+    other.update(activations={"fc": values[:5]})
     assert one.values() == other.values()
 
 

@@ -16,7 +16,7 @@ transformers = pytest.importorskip("transformers")
 
 def ear_of(tap, ended, **options):
     settings = {"relevance": False, "predictions": False, "readable": False, **options}
-    return Ear(tap, begins=lambda: None, ends=lambda batch, labels: ended.append((batch, labels)),
+    return Ear(tap, begins=lambda: None, ends=lambda batch, labels, rows: ended.append((batch, labels)),
                counts=lambda model: True, **settings)  # fmt: skip
 
 
@@ -229,3 +229,60 @@ def test_relevance_is_not_heard_in_inference_mode():
     with pytest.raises(InputError, match=r"inference mode: run the model under torch.no_grad\(\)"):
         torch.inference_mode()(hear)(ear, model, torch.zeros(2, 3))
     assert hooks_of(model) == 0
+
+
+@pytest.mark.parametrize("pool", ["mean", "tokens"])
+def test_steps_with_a_cache_are_masked_by_the_end_of_the_mask(pool):
+    """Prompts padded on the left: the mask is of all tokens so far, of which those before the last lie in a cache."""
+    model, layer = gpt2(), "transformer.h.1.mlp.c_fc"
+    prompt, mask = torch.randint(2, 50, (3, 5)), torch.ones(3, 5, dtype=torch.long)
+    mask[0, :2] = 0
+
+    def use():
+        model.generate(prompt, attention_mask=mask, max_new_tokens=4, min_new_tokens=4, do_sample=False)
+
+    first, *others = inner_outputs(model, layer, use)
+    coverage = nc.Coverage(model, [nc.NLC(rule="all")], layers=layer, pool=pool)
+    with coverage.listen():
+        use()
+    assert not coverage.findings()
+    kept = mask.bool().numpy()
+    whole = [row[there] for row, there in zip(first, kept, strict=True)]
+    rows = np.concatenate([*whole, *(out[:, 0] for out in others)])
+    if pool == "mean":
+        rows = np.concatenate([np.stack([row.mean(0) for row in whole]), *(out[:, 0] for out in others)])
+    assert coverage.inputs == len(rows)
+    spread = np.abs(np.cov(rows.T, bias=True)).sum() / rows.shape[1] ** 2
+    assert coverage.values()["NLC(rule=all)"] == pytest.approx(spread, rel=1e-5)
+
+
+def test_a_chunk_of_a_prompt_is_masked_by_its_own_part_of_the_mask():
+    """A prompt in two chunks, as long prompts are run: padding within the second one does not count."""
+    model, layer = gpt2(), "transformer.h.0.mlp.c_fc"
+    ids, mask = torch.randint(2, 50, (2, 6)), torch.ones(2, 6, dtype=torch.long)
+    mask[1, 4:] = 0
+    coverage = nc.Coverage(model, [nc.NC(0.5)], layers=layer, pool="tokens")
+    with coverage.listen(), torch.no_grad():
+        cache = model(ids[:, :3], attention_mask=mask[:, :3], use_cache=True).past_key_values
+        model(ids[:, 3:], attention_mask=mask, past_key_values=cache)
+    assert coverage.inputs == int(mask.sum())
+    assert not coverage.findings()
+
+
+def test_an_encoder_that_generate_calls_by_itself_has_a_coverage_of_its_own():
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=40, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2, decoder_start_token_id=0, pad_token_id=0
+    )
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    prompt, mask = torch.randint(3, 40, (5, 7)), torch.ones(5, 7, dtype=torch.long)
+    mask[0, 4:] = 0
+    whole = nc.Coverage(model, [nc.NLC(rule="all")], layers="decoder.*wi")
+    encoder = nc.Coverage(model.get_encoder(), [nc.NLC(rule="all")])
+    with whole.listen() as heard, encoder.listen() as by_itself:
+        model.generate(prompt, attention_mask=mask, max_new_tokens=4, min_new_tokens=4, do_sample=False)
+    assert (heard.passes, by_itself.passes) == (4, 1)
+    assert encoder.inputs == 5
+    again = nc.Coverage(model.get_encoder(), [nc.NLC(rule="all")])
+    again.assess([{"input_ids": prompt, "attention_mask": mask}])
+    assert again.values() == encoder.values()

@@ -9,8 +9,9 @@ import neuralcov as nc
 from neuralcov_lab.experiments import ExperimentContext, JobFolder, run_jobs
 from neuralcov_lab.experiments.lcc import images, plan, texts
 from neuralcov_lab.experiments.lcc.figures import OVER, Measure
+from neuralcov_lab.experiments.lcc.judged import Judged, jobs_by_part, score, wrong_orders
 from neuralcov_lab.experiments.lcc.maps import Cut, Map
-from neuralcov_lab.experiments.lcc.page import Judged, jobs_by_part, proof_page, score
+from neuralcov_lab.experiments.lcc.page import proof_page
 from neuralcov_lab.experiments.lcc.projections import Directions, project
 from neuralcov_lab.experiments.lcc.small import train_on_the_spot
 from neuralcov_lab.experiments.lcc.subjects import proof_plan, proof_subject
@@ -119,6 +120,23 @@ def test_ties_are_wrong_and_half_of_the_draws_are_not_enough():
     judged = [Judged("digits", "sizes", "x > y", signs)]
     assert [judged[0].right(name) for name in signs] == [True, False, False]
     assert score(judged, "b") == (0, 1, 0.5)
+
+
+def test_wrong_orders_come_with_the_variants_that_get_them_right():
+    judged = [
+        Judged("digits", "noise inputs", "test > noise", {"LCC": "--", "new decisions 0": "++", "32 directions": "+-"}),
+        Judged("digits", "attacks", "PGD > test", {"LCC": "+-", "new decisions 0": "--", "novel boxes 1": "++"}),
+        Judged("digits", "attacks", "PGD, 5 > test, 5", {"LCC": "++", "new decisions 0": "--", "novel boxes 1": "++"}),
+        Judged("digits", "sizes", "more > fewer", {"LCC": "-", "new decisions 0": "-"}),
+    ]
+    text = "\n".join(wrong_orders(judged))
+    assert "1 of 4 ground-truth orders" in text
+    assert "| digits | noise inputs | test > noise | 0 of 2 | ✓ |  |  |" in text
+    assert "| digits | attacks | PGD > test | 1 of 2 |  |  | ✓ |" in text
+    assert "PGD, 5" not in text
+    assert "- 1 of 3 come out with new decisions counting 0" in text
+    assert "It loses 1 others (attacks 1)." in text
+    assert "- 1 come out with none of these." in text
 
 
 def test_variants_differ_in_one_setting_and_in_their_names():

@@ -6,7 +6,7 @@ import torch
 import neuralcov as nc
 from neuralcov.criteria import ALL
 from neuralcov_lab.experiments.measuring import CalibratedCriteria, ChunkedCollection, slices
-from neuralcov_lab.experiments.settings import fuzz_settings, single_settings, table_settings
+from neuralcov_lab.experiments.settings import fuzz_settings, later_settings, single_settings, table_settings
 from neuralcov_lab.experiments.subjects import PATH_ROWS, activations_of_test, calibrated, image_criteria, image_subject
 
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
@@ -95,7 +95,7 @@ def test_parts_of_activations_are_the_same_inputs(context):
 
 
 def test_every_criterion_takes_part(context):
-    kinds = {type(criterion).__name__ for criterion in table_settings()}
+    kinds = {type(criterion).__name__ for criterion in [*table_settings(), *later_settings()]}
     assert kinds | {"NPC"} == {cls.__name__ for cls in ALL}
     assert {type(criterion).__name__ for criterion in single_settings()} == {cls.__name__ for cls in ALL}
     assert set(image_criteria(context, "digits").names) == {criterion.name for criterion in table_settings()}

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
+from neuralcov.cli import streams
 from neuralcov.core.errors import CoverageWarning
-from neuralcov.report import layer_tables, missing_table, sanity_lines, slice_tables, value_table
-from neuralcov.results import Results
+
+if TYPE_CHECKING:
+    from neuralcov.results import Results
 
 
 def output() -> Console:
@@ -30,6 +32,9 @@ def print_result(result: Results, *, by_layer: bool = False, findings: bool = Fa
         by_layer: whether to show every layer.
         findings: whether to show findings as notes, where they were not told as warnings.
     """
+    # Help and versions are shown without what reports are made with.
+    from neuralcov.report import layer_tables, missing_table, sanity_lines, slice_tables, value_table
+
     for sentence in (*result.notes, *(result.findings if findings else ())):
         note(sentence)
     console = output()
@@ -55,7 +60,8 @@ def complain(sentence: str) -> None:
 
 def note(sentence: str) -> None:
     """Print something to bear in mind to standard error."""
-    _say(Text("note:", "yellow"), sentence)
+    if not streams.is_quiet():
+        _say(Text("note:", "yellow"), sentence)
 
 
 def show_warning(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:

@@ -16,14 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
-import torch
 import typer
 
 import neuralcov
 from neuralcov.cli.console import complain
 from neuralcov.core.errors import NeuralcovError, RankError
-from neuralcov.core.memory import out_of_memory
-from neuralcov.sources.models import raised_by_model
 
 FINE, NO, WRONG_USE, BUG, MACHINE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 # Set to anything, it shows where an error came from.
@@ -64,6 +61,9 @@ def ending(error: BaseException) -> tuple[int, str]:
     >>> ending(KeyError("x"))[0], ending(MemoryError())[0], ending(FileNotFoundError(2, "No such file", "a.npz"))
     (3, 4, (2, 'a.npz: No such file'))
     """
+    # Imported here, since a command that only shows its help needs no torch.
+    from neuralcov.sources.models import raised_by_model
+
     code = MACHINE if any(_is_of_the_machine(cause) for cause in _causes(error)) else WRONG_USE
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     kind = type(error).__name__
@@ -97,6 +97,10 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_of_the_machine(error: BaseException) -> bool:
+    import torch
+
+    from neuralcov.core.memory import out_of_memory
+
     if isinstance(error, NeuralcovError):
         # A memory= that was set too low is the user's to change.
         return isinstance(error, RankError)

@@ -11,6 +11,7 @@ from neuralcov.core.cost import Cost, Workload, cost_of, largest_layer
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import available_bytes, parse_bytes, show_bytes
+from neuralcov.tap.rows import without
 
 
 def cost_table(criteria: Sequence[Criterion[Any]], layout: Layout, workload: Workload) -> tuple[Table, list[str]]:
@@ -41,6 +42,15 @@ def cost_table(criteria: Sequence[Criterion[Any]], layout: Layout, workload: Wor
     return table, said
 
 
+def _like(name: str, layout: Layout) -> list[str]:
+    """Return globs of all layers as wide as one, as far as their last names tell them from others."""
+    wide = [layer for layer, width in layout.widths.items() if width == layout.widths[name]]
+    if len(wide) == 1:
+        return wide
+    last = dict.fromkeys(layer.rpartition(".")[2] for layer in wide)
+    return [f"*.{part}" if part and not part.isdigit() else name for part in last][:4]
+
+
 def _shown(amount: int) -> str:
     return show_bytes(amount) if amount else "–"
 
@@ -56,5 +66,5 @@ def _without_room(criterion: Criterion[Any], cost: Cost, name: str, layout: Layo
         return []
     return [
         f"{criterion.name} takes {show_bytes(cost.at_once)}, more than {limit}, and will be refused: leave wide layers "
-        f"out (--layers '!{name}'), or measure by another criterion"
+        f"out (--layers '{without(_like(name, layout))}'), or measure by another criterion"
     ]

@@ -41,10 +41,13 @@ def layers(
     training_inputs: Annotated[int, typer.Option(min=0, help="With --cost: training inputs to learn from.")] = 50_000,
 ) -> None:
     """Show the layers of a model with the shape of their outputs, their neurons and the totals."""
-    net = load_model(model, device=device)
+    net = load_model(model, device=device, empty=True)
     tap = Tap(net, layers)
     shapes = _output_shapes(tap)
     batch = _example(net, input_shape, tokens).to(tap.device)
+    if batch.is_meta:
+        # Two inputs would be looked at, to tell whose the rows are; of one input all rows are its own.
+        batch = batch[:1]
     with tap.open(), shapes, _refusals(model, batch, guessed=input_shape is None):
         activations, _ = tap.run(Batch(batch))
     table = Table(title=f"{model}, inputs of shape {tuple(batch.shape[1:])}", title_justify="left")

@@ -38,6 +38,10 @@ def measure(
     ] = None,
     init: Annotated[str | None, typer.Option(help="Data to update with first; the increase over it is shown.")] = None,
     layers: options.Layers = None,
+    pool: Annotated[
+        str,
+        typer.Option(help="Of the tokens of an input take the mean, the last, the max, or make inputs of all: tokens."),
+    ] = "mean",
     mean: options.Mean = None,
     std: options.Std = None,
     padding: options.Padding = "0",
@@ -76,7 +80,13 @@ def measure(
             help="Keep standard errors of criteria that tick off cells too, for compare and gate to judge by."
         ),
     ] = True,
-    cuda_graph: Annotated[bool, typer.Option("--cuda-graph", help="Record updates as CUDA graphs.")] = False,
+    cuda_graph: Annotated[
+        bool | None,
+        typer.Option(
+            "--cuda-graph/--no-cuda-graph",
+            help="Record updates as CUDA graphs, or never; by default where nothing speaks against it.",
+        ),
+    ] = None,
     shard: Annotated[
         str | None, typer.Option(help="Measure one of so many shards of the suite, such as 3/64, for combine.")
     ] = None,
@@ -112,6 +122,7 @@ def measure(
         device=device,
         cuda_graph=cuda_graph,
         shard=shard,
+        pool=pool,
     )
     options_of_one = {"--slices": slices, "--per-input": per_input, "--evidence": evidence}
     with shared_by(workers, options_of_one, Work(names, tuple(criteria or ()), errors, sync)) as ranks:

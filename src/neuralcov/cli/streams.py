@@ -2,7 +2,7 @@
 
 What a command computes does not depend on somebody reading what it says. So a pipe that was closed, as by ``head``,
 swallows the rest, and a stream that was closed from the start leads nowhere; letters that a locale does not know
-become question marks.
+become question marks. ``--quiet`` and ``--json -`` are seen to here, for all commands alike.
 """
 
 from __future__ import annotations
@@ -11,15 +11,19 @@ import io
 import os
 import signal
 import sys
+import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
 from types import FrameType
 from typing import IO, Any
 
 from typing_extensions import override
 
 TERMINATED = 128 + signal.SIGTERM
+QUIET = "--quiet", "-q"
+_quiet = False
 
 
 class _Patient(io.TextIOWrapper):
@@ -53,6 +57,49 @@ def prepare_streams() -> None:
     _open_closed()
     sys.stdout = _patient(sys.stdout, sys.__stdout__, 1)
     sys.stderr = _patient(sys.stderr, sys.__stderr__, 2)
+
+
+def is_quiet() -> bool:
+    """Return whether nothing but errors is to be printed."""
+    return _quiet
+
+
+@contextmanager
+def quieten(words: Sequence[str]) -> Iterator[list[str]]:
+    """Take ``--quiet`` out of a command line, wherever it stands; where it does, standard output leads nowhere."""
+    global _quiet
+    rest = [word for word in words if word not in QUIET]
+    if len(rest) == len(words):
+        yield rest
+        return
+    with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+        _quiet = True
+        try:
+            yield rest
+        finally:
+            _quiet = False
+
+
+@contextmanager
+def json_to_output(words: Sequence[str]) -> Iterator[list[str]]:
+    """Let ``--json -`` write to standard output, and what is said to people nowhere."""
+    rest = [part for word in words for part in (word.split("=", 1) if word == "--json=-" else [word])]
+    places = [at for at in range(1, len(rest)) if rest[at - 1 : at + 1] == ["--json", "-"]]
+    if not places:
+        yield rest
+        return
+    # Written whole or not at all: what reads a pipe gets no half of a result.
+    with tempfile.TemporaryDirectory() as folder:
+        written = Path(folder) / "result.json"
+        for at in places:
+            rest[at] = str(written)
+        try:
+            with open(os.devnull, "w", encoding="utf-8") as nowhere, redirect_stdout(nowhere):
+                yield rest
+        finally:
+            if written.is_file():
+                sys.stdout.write(written.read_text(encoding="utf-8"))
+                sys.stdout.flush()
 
 
 @contextmanager

@@ -12,11 +12,10 @@ from torch import Tensor
 from neuralcov.core.digests import content_keys, folds
 from neuralcov.core.input_names import Column, join, join_columns, pick, pick_columns
 from neuralcov.core.layout import Layout, group_by_width
+from neuralcov.core.sanitise import finite_inputs, sanitised
 from neuralcov.core.shapes import Bool, Float, Int
 
 T = TypeVar("T")
-# Sums of squares of larger numbers are beyond float64.
-_LARGEST = 1e140
 
 
 def statistics_device(device: torch.device) -> torch.device:
@@ -276,7 +275,7 @@ class Activations:
         for group in groups:
             values = torch.stack([self.layers[n].to(home, non_blocking=True) for n in group.names], dim=1)
             raw.append((values, self._present_in(group.names, home), torch.aminmax(values, dim=2)))
-        finite = _finite(raw)
+        finite = finite_inputs(raw)
         if self.valid is not None:
             finite = finite & self.valid.to(home)
         # On a CPU looking at a value costs nothing, so the usual case goes on without masks. On a GPU
@@ -285,7 +284,7 @@ class Activations:
         if everyone:
             self._shared["input counts"] = torch.tensor([self.size, 0, 0])
         stacks = tuple(
-            Stack(*_sanitise(*parts, None if everyone else finite), group.names, group.positions, index)
+            Stack(*sanitised(*parts, None if everyone else finite), group.names, group.positions, index)
             for index, (parts, group) in enumerate(zip(raw, groups, strict=True))
         )
         return stacks, finite
@@ -307,36 +306,3 @@ def activation_keys(layers: Sequence[Float[Tensor, "batch _"]]) -> Int[Tensor, "
     """Return a 128-bit key of each input by what its layers gave."""
     # Adding zero makes -0.0 into +0.0, the same number.
     return content_keys([outputs.to(torch.float32) + 0.0 for outputs in layers])
-
-
-def _finite(raw: list[tuple[Tensor, Tensor | None, tuple[Tensor, Tensor]]]) -> Tensor:
-    """Return which inputs are finite everywhere they are present.
-
-    NaN and infinity pass through to a row's extremes, so that looking at these is enough. A float64 so large that
-    statistics of it would be infinite counts as infinite itself.
-    """
-    ends = torch.cat([end for _, _, extremes in raw for end in extremes], dim=1)
-    good = torch.isfinite(ends)
-    if ends.dtype == torch.float64:
-        good &= ends.abs() <= _LARGEST
-    if any(present is not None for _, present, _ in raw):
-        absent = [
-            torch.zeros_like(extremes[0], dtype=torch.bool) if present is None else ~present
-            for _, present, extremes in raw
-            for _ in extremes
-        ]
-        good |= torch.cat(absent, dim=1)
-    return good.all(1)
-
-
-def _sanitise(
-    values: Tensor, present: Tensor | None, extremes: tuple[Tensor, Tensor], finite: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
-    """Return values that are 0 where not valid, the mask if one is needed, and the extremes."""
-    if present is None and finite is None:
-        return values, None, *extremes
-    valid = present
-    if finite is not None:
-        valid = finite[:, None].expand(values.shape[:2]) if present is None else present & finite[:, None]
-    assert valid is not None
-    return values.masked_fill(~valid[:, :, None], 0), valid, *extremes

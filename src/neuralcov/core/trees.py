@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,6 +23,21 @@ def tensors(tree: Any) -> Iterator[Tensor]:
     elif isinstance(tree, (tuple, list)):
         for part in tree:
             yield from tensors(part)
+
+
+def map_leaves(tree: Any, change: Callable[[Tensor], Any]) -> Any:
+    """Return a tree of the same form with every tensor changed.
+
+    >>> map_leaves({"a": (torch.zeros(2), 3)}, len)
+    {'a': (2, 3)}
+    """
+    if isinstance(tree, Tensor):
+        return change(tree)
+    if isinstance(tree, Mapping):
+        return {name: map_leaves(part, change) for name, part in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(map_leaves(part, change) for part in tree)
+    return [map_leaves(part, change) for part in tree] if isinstance(tree, list) else tree
 
 
 def plain_output(output: Any) -> Any:

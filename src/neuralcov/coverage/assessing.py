@@ -44,6 +44,10 @@ class _Watch:
     def wants_classes(self) -> bool:
         return self.per_input or self.keep_inputs or CLASS in self.slices
 
+    @property
+    def looks_only(self) -> bool:
+        return not (self.slices or self.keep_inputs or self.per_input)
+
     @ordinary_tensors
     def watch(self, batch: Activations, inputs: Any) -> None:
         ours, collection = self.measurement, self.measurement.collection
@@ -137,15 +141,12 @@ def assess(
     collection = ours.collection
     fresh, earlier = collection.empty, ours.last_assessed
     growth = GrowthRecorder(collection, len(data) if isinstance(data, Sized) else None) if fresh else None
-    # Recorded updates give no activations to look at; who asks for anything of them goes without recording.
-    asked = bool(columns or per_input or keep_inputs)
-    watch = _Watch(ours, columns, per_input, keep_inputs) if asked or not reader.records else None
+    watch = _Watch(ours, columns, per_input, keep_inputs)
     reader.assess(data, lengths, progress, watch, None if growth is None else growth.after_batch)
     with collection.turn:
         curves = {} if growth is None else ordinary_tensors(growth.curves)()
         known = Assessed() if fresh else earlier if earlier.extremes is not None else None
-        told = Assessed(collection.version, growth=curves) if watch is None else watch.told(known, curves)
-        ours.assessed = told
+        ours.assessed = watch.told(known, curves)
 
 
 def judge(

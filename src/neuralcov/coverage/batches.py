@@ -13,7 +13,7 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.coverage.arrays import as_activations, in_layout_order
-from neuralcov.coverage.cuda_graph import GraphedUpdates
+from neuralcov.coverage.cuda_graph import AUTO, GraphedUpdates
 from neuralcov.coverage.halving import Halving
 from neuralcov.coverage.loaders import is_loader, tracked
 from neuralcov.coverage.measurement import Measurement
@@ -41,7 +41,7 @@ class BatchReader:
         measurement: what the batches are for; its first batch shows the layers.
         unpack: from what a loader yields to inputs and labels, where the usual reading does not fit.
         metadata: keys of mappings that hold metadata.
-        cuda_graph: whether to record updates as CUDA graphs.
+        cuda_graph: whether to record updates as CUDA graphs, or ``"auto"`` where that is safe and helps.
     """
 
     def __init__(
@@ -50,21 +50,24 @@ class BatchReader:
         unpack: Unpack | None = None,
         *,
         metadata: Sequence[str] = (),
-        cuda_graph: bool = False,
+        cuda_graph: bool | str = AUTO,
     ) -> None:
+        if cuda_graph not in (True, False, AUTO):
+            raise InputError(f"cuda_graph={cuda_graph!r}: expected 'auto', True or False")
         if isinstance(metadata, str) or not all(isinstance(column, str) for column in metadata):
             raise InputError(f"metadata={metadata!r}: expected keys of what the loader yields, such as ('weather',)")
         self._measurement = measurement
         self._collection = measurement.collection
         self._unpack, self._metadata = unpack, tuple(metadata)
         tap = measurement.tap
-        self._graphs = GraphedUpdates(tap, measurement.collection) if cuda_graph and tap is not None else None
+        self._record = cuda_graph
+        self._graphs = GraphedUpdates(tap, measurement.collection, cuda_graph) if cuda_graph and tap else None
         self._depth = 0
         self._halving = Halving()
 
     def fork(self, measurement: Measurement) -> BatchReader:
         """Return one that reads for another measurement in the same way."""
-        return BatchReader(measurement, self._unpack, metadata=self._metadata, cuda_graph=self._graphs is not None)
+        return BatchReader(measurement, self._unpack, metadata=self._metadata, cuda_graph=self._record)
 
     def tap(self, hint: str = ": pass activations=") -> Tap:
         """Return what runs the model; refuse where there is none, with a hint what to do instead."""
@@ -221,22 +224,27 @@ class BatchReader:
         """Observe one batch, whatever it was given as."""
         if self._graphs is not None and activations is None and predictions is None and lengths is None:
             with self.first():
-                self._observe_inputs(self._batch(inputs, labels))
+                self._observe_inputs(self._batch(inputs, labels), None)
         elif inputs is not None and activations is None and predictions is None:
             with self.first():
                 self._observe_run(self._batch(inputs, labels), lengths)
         else:
             self.feed(self._collection.observe, inputs, labels, activations, predictions, lengths)
 
-    def _observe_inputs(self, batch: Batch) -> None:
-        """Observe a batch of inputs, by a recorded update where there is one for it."""
-        if self._graphs is not None:
-            self.watch()
-            if self._graphs.update(batch):
-                return
-        self._observe_run(batch)
+    def _observe_inputs(self, batch: Batch, watcher: Watcher | None) -> None:
+        """Observe a batch of inputs, by a recorded update where there is one for it; somebody else may look first."""
+        graphs = self._graphs
+        if graphs is None or not graphs.able or (watcher is not None and not watcher.looks_only):
+            self._observe_plain(batch, watcher)
+            return
+        self.watch()
+        look = None if watcher is None else lambda found: watcher.watch(found, batch.inputs)
+        graphs.update(batch, lambda whole: self._observe_plain(whole, watcher), look)
 
-    def _observe_run(self, batch: Batch, lengths: Any = None) -> None:
+    def _observe_plain(self, batch: Batch, watcher: Watcher | None) -> list[Activations]:
+        return self._observe_run(batch) if watcher is None else self._observe_watched(batch, watcher)
+
+    def _observe_run(self, batch: Batch, lengths: Any = None) -> list[Activations]:
         """Run the model and observe what it gives, in parts where memory does not suffice for the whole."""
         tap = self.tap(": pass activations=")
         whole = batch if lengths is None else replace(batch, lengths=lengths)
@@ -244,22 +252,26 @@ class BatchReader:
         self.watch()
         for found in parts:
             self._collection.observe(found)
+        return parts
 
-    def _observe_watched(self, batch: Batch, watcher: Watcher) -> None:
+    def _observe_watched(self, batch: Batch, watcher: Watcher) -> list[Activations]:
         """Observe a batch that somebody else looks at first."""
         tap = self.tap()
         readable = watcher.wants_classes
-        for found in list(self._halving.run(tap, batch, lambda part: self._run(tap, part, readable=readable)[0])):
+        parts = list(self._halving.run(tap, batch, lambda part: self._run(tap, part, readable=readable)[0]))
+        for found in parts:
             self.watch()
             self._collection.check(found)
             with self._collection.turn:
                 watcher.watch(found, batch.inputs)
                 self._collection.observe(found)
+        return parts
 
-    @property
-    def records(self) -> bool:
-        """Whether updates are recorded as CUDA graphs."""
-        return self._graphs is not None
+    def explain(self) -> str:
+        """Return whether updates were recorded as CUDA graphs, and why not."""
+        if self._measurement.tap is None:
+            return "updates are plain calls: this coverage has no model to run"
+        return "updates are plain calls: cuda_graph=False" if self._graphs is None else self._graphs.explain()
 
     def assess(
         self,
@@ -277,10 +289,7 @@ class BatchReader:
         columns = () if watcher is None else watcher.columns
         with self.first(), self.open():
             for batch in self.inputs(data, lengths, "assessing", progress, columns):
-                if watcher is None:
-                    self._observe_inputs(batch)
-                else:
-                    self._observe_watched(batch, watcher)
+                self._observe_inputs(batch, watcher)
                 observed = True
                 if after_batch is not None:
                     after_batch()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from typing_extensions import override
@@ -56,8 +56,9 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             ``"max"``; or ``"tokens"``, where every unmasked token is an input of its own, with the label, predicted
             class and name of the input that it is of. Convolutions are averaged whatever it says.
         cuda_graph: record updates as CUDA graphs, one per shape of input, and replay them: much faster at small
-            batches. For a model on one GPU whose forward pass does the same for every input of a shape; what it
-            decides in Python is decided once. Without effect on a CPU.
+            batches. By ``"auto"`` for a model on one GPU of whose passes nothing is known to speak against it, once a
+            replay gave the same numbers as plain calls; ``explain`` says what was done and why. With ``True``
+            unseen: what the model decides in Python is then decided once. Without effect on a CPU.
         preprocessing: what was done to the inputs, as text or plain data; files keep it, and coverages of other
             preprocessing are not merged.
         keys: by what files tell inputs apart, so that none counts twice: ``"plain"`` keys of their content, which show
@@ -89,7 +90,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         rows: Rows | None = None,
         steps: int | None = None,
         pool: str = "mean",
-        cuda_graph: bool = False,
+        cuda_graph: bool | Literal["auto"] = "auto",
         preprocessing: Any = None,
         keys: str = "plain",
         salt: str | bytes | None = None,
@@ -152,6 +153,10 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     def tap(self) -> AbstractContextManager[None]:
         """Return a block within which hooks stay in place, for many single calls in a row."""
         return self._reader.open()
+
+    def explain(self) -> str:
+        """Say whether updates were recorded as CUDA graphs, in this block or the last one, and why others were not."""
+        return self._reader.explain()
 
     @property
     def pool(self) -> str:

@@ -16,7 +16,7 @@ from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.calibrating import Lesson, refuse_late_calibration
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.suite_counts import with_decisions
-from neuralcov.tap.listening import Ear, Heard
+from neuralcov.tap.listening import BatchOf, Ear, Heard
 from neuralcov.tap.tokens import TokenRows
 
 Counts = Callable[[nn.Module], bool]
@@ -30,7 +30,9 @@ class ListeningCoverage:
     _listening: _Listening | None = None
 
     @contextmanager
-    def listen(self, *, calibrate: bool = False, counts: Counts | None = None) -> Iterator[Heard]:
+    def listen(
+        self, *, calibrate: bool = False, counts: Counts | None = None, batch: BatchOf | None = None
+    ) -> Iterator[Heard]:
         """Listen to the passes of the model that are made within the block; nothing is run for it.
 
         A pass is one call of the model itself, and every row of it is an input: so are those of every step of
@@ -42,13 +44,16 @@ class ListeningCoverage:
             calibrate: learn from the passes, as ``calibrate`` does from training data.
             counts: from the model to whether the call of it that begins is a pass, for frameworks that call the module
                 for more than its forward pass; by default every call is one.
+            batch: where the tensors that the model is called with disagree about the number of inputs, as those of
+                graphs do: the name of the argument with one row per input, or a function from the arguments to the
+                number.
 
         Returns:
             A block that gives what it has heard: ``passes``, ``inputs``, layers that were ``skipped``, and more.
         """
         if self._listening is not None:
             raise InputError("this coverage is listening already: end that block first")
-        listening = _Listening(self._measurement, self._reader, calibrate=calibrate, counts=counts)
+        listening = _Listening(self._measurement, self._reader, calibrate=calibrate, counts=counts, batch=batch)
         self._listening = listening
         try:
             with listening.open() as heard:
@@ -77,7 +82,13 @@ class _Listening:
     """Listen in one block: keep each pass until its labels may have come, then use it."""
 
     def __init__(
-        self, measurement: Measurement, reader: BatchReader, *, calibrate: bool, counts: Counts | None
+        self,
+        measurement: Measurement,
+        reader: BatchReader,
+        *,
+        calibrate: bool,
+        counts: Counts | None,
+        batch: BatchOf | None,
     ) -> None:
         self._measurement, self._reader = measurement, reader
         self._collection = measurement.collection
@@ -98,6 +109,7 @@ class _Listening:
             # For accuracy and classes; outputs spread over ranks would have to be put together first.
             readable=self._asked or not self._tap.spread,
             counts=_all_count if counts is None else counts,
+            batch=batch,
         )
 
     @property

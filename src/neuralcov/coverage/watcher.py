@@ -18,5 +18,9 @@ class Watcher(Protocol):
     def wants_classes(self) -> bool:
         """Return whether to read off the classes that the model predicts, where there are some."""
 
+    @property
+    def looks_only(self) -> bool:
+        """Return whether all it looks at are the outputs of layers, and it may do so after the criteria."""
+
     def watch(self, batch: Activations, inputs: Any) -> None:
         """Look at a batch, and at the inputs it is of."""

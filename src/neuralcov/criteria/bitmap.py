@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from neuralcov.core import arguments as checks
-from neuralcov.core.abundance import error_by_unequal_folds
+from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.cost import Cost, Workload
 from neuralcov.core.counts import VALID, count_admitted, no_counts, not_finite
@@ -29,9 +29,10 @@ from neuralcov.criteria.cell_hits import (
     NeuronMarks,
     empty_planes,
     fold_bits,
-    only_by_fold,
 )
+from neuralcov.criteria.cells_by_folds import CellsByFolds
 from neuralcov.criteria.kind_set import FOLD_COUNT, FOLDS
+from neuralcov.kernels.operations import triton_available
 
 # More bytes than any tensor has.
 _BEYOND = 1 << 60
@@ -78,6 +79,13 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         Hits of rows that are not valid are dropped afterwards.
         """
         raise NotImplementedError(f"{type(self).__name__}: define hits(stack), or shape(layout) and flat_hits(batch)")
+
+    def tick(self, stack: Stack, ticks: Bool[Tensor, "layers width *cells"]) -> bool:
+        """Tick off what a stack hits, in place and in one kernel, if there is one; return whether it was done.
+
+        The same cells as by ``hits``. Asked only where kernels run; what says no for one stack says so for all.
+        """
+        return False
 
     def shape(self, layout: Layout) -> tuple[int, ...]:
         """Return the shape of the cells, where these belong to no neuron."""
@@ -127,10 +135,11 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     def observe(self, state: AnyBitmap, batch: Activations, *, donate: bool = False) -> AnyBitmap:
         covered = parts_of(state) if donate else [ticks.clone() for ticks in parts_of(state)]
         marking = None if state.by_fold is None else _Marking.of(state, batch, self.exclusions(batch) == VALID)
-        for index, rows, hits in self._hits(state, batch):
-            hits.cover(covered[index])
-            if marking is not None:
-                marking.mark(index, rows, hits)
+        if marking is not None or not self._ticked_at_once(batch, covered):
+            for index, rows, hits in self._hits(state, batch):
+                hits.cover(covered[index])
+                if marking is not None:
+                    marking.mark(index, rows, hits)
         folds = None if marking is None else marking.folds(state)
         if not self._flat:
             return self._with(state, state.counts + batch.input_counts, covered, folds)
@@ -223,16 +232,29 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
 
         Leaving out a fold takes away the cells that only it has hit.
         """
-        kept = folds_of(state)
-        if kept is None:
-            return {}
-        bits, by_fold = kept
-        if not self._flat and self.cells > 1:
-            bits = [part[..., 1:] for part in bits]
-        alone = torch.stack([only_by_fold(part) for part in bits]).sum(0)
-        used = by_fold > 0
-        left = ((self._count(state) - alone).double() / self._total(state))[used]
-        return {"error": error_by_unequal_folds(self.value(state), left, by_fold[used])} if len(left) > 1 else {}
+        found = self._by_folds(state)
+        error = None if found is None else found.error
+        return {} if error is None else {"error": error}
+
+    @property
+    @override
+    def rarefies(self) -> bool:
+        return self.errors
+
+    @override
+    def rarefied(self, state: AnyBitmap, inputs: int) -> Estimate | None:
+        found = self._by_folds(state)
+        return None if found is None else found.rarefied(inputs)
+
+    @override
+    def forecast(self, state: AnyBitmap, inputs: int) -> float | None:
+        found = self._by_folds(state)
+        return None if found is None else found.forecast(inputs)
+
+    @override
+    def forecast_error(self, state: AnyBitmap, inputs: int) -> float | None:
+        found = self._by_folds(state)
+        return None if found is None else found.forecast_error(inputs)
 
     @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
@@ -255,6 +277,18 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
                     hits = hits.masked_fill(~part.valid[:, :, None], 0)
                 yield stack.group, rows, NeuronMarks(hits) if self.cells == 1 else CellOfNeuron(hits, self.cells)
 
+    def _ticked_at_once(self, batch: Activations, covered: Sequence[Tensor]) -> bool:
+        """Tick off what a batch hits in one kernel for each stack, where there is one; return whether it was done."""
+        if self._flat or not triton_available(batch.device) or not batch.size or not self._tick_is_of_hits:
+            return False
+        return all(self.tick(stack, stack.pick(covered)) for stack in batch.stacks)
+
+    @property
+    def _tick_is_of_hits(self) -> bool:
+        """Return whether no subclass has hits of its own beside a kernel that it inherited."""
+        ticks, hits = (next(c for c in type(self).__mro__ if name in vars(c)) for name in ("tick", "hits"))
+        return issubclass(ticks, hits)
+
     def _with(
         self, state: AnyBitmap, counts: Tensor, covered: Sequence[Tensor], folds: Folds | None = None
     ) -> AnyBitmap:
@@ -263,6 +297,14 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         if self._flat:
             return FlatBitmapState(counts, state.widths, covered[0], None if bits is None else bits[0], by_fold)
         return BitmapState(counts, state.widths, tuple(covered), None if bits is None else tuple(bits), by_fold)
+
+    def _by_folds(self, state: AnyBitmap) -> CellsByFolds | None:
+        """Return how many cells which folds have hit, where folds were kept."""
+        kept = folds_of(state)
+        if kept is None:
+            return None
+        bits = kept[0] if self._flat or self.cells == 1 else [part[..., 1:] for part in kept[0]]
+        return CellsByFolds.of(bits, kept[1], self._total(state))
 
     def _ticked(self, ticks: Tensor) -> Tensor:
         """Count the covered cells per layer, without the one that stands for nothing."""

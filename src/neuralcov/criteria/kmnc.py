@@ -10,8 +10,9 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Stack
-from neuralcov.core.shapes import Shaped
+from neuralcov.core.shapes import Bool, Shaped
 from neuralcov.criteria.bitmap import BitmapCriterion
+from neuralcov.kernels.stacks import tick_sections
 from neuralcov.statistics.ranges import NeuronRanges, Ranges
 from neuralcov.statistics.statistic import Statistic
 
@@ -64,3 +65,12 @@ class KMNC(BitmapCriterion):
         # Section 0 is cell 1; what lies nowhere becomes 0.
         section = place.floor_().clamp_(max=self.sections - 1).long().add_(1)
         return section.bool() if self.sections == 1 else section
+
+    @override
+    def tick(self, stack: Stack, ticks: Bool[Tensor, "layers width *cells"]) -> bool:
+        if self.sections == 1:
+            return False
+        ranges: NeuronRanges = self.require_learnt()
+        low, high = stack.pick(ranges.low), stack.pick(ranges.high)
+        tick_sections(stack.values, stack.valid_mask(), low, high, self.sections, ticks)
+        return True

@@ -8,8 +8,9 @@ from torch import Tensor
 from typing_extensions import override
 
 from neuralcov.core.activations import Stack
-from neuralcov.core.shapes import Int
+from neuralcov.core.shapes import Bool, Int
 from neuralcov.criteria.bitmap import BitmapCriterion
+from neuralcov.kernels.stacks import tick_beyond
 from neuralcov.statistics.ranges import NeuronRanges, Ranges
 from neuralcov.statistics.statistic import Statistic
 
@@ -48,3 +49,10 @@ class NBC(BitmapCriterion):
         # A neuron never reached in training has no corners.
         values, reached = stack.values, low <= high
         return ((values > high) & reached).long() + 2 * ((values < low) & reached).long()
+
+    @override
+    def tick(self, stack: Stack, ticks: Bool[Tensor, "layers width *cells"]) -> bool:
+        ranges: NeuronRanges = self.require_learnt()
+        low, high = stack.pick(ranges.low), stack.pick(ranges.high)
+        tick_beyond(stack.values, stack.valid_mask(), low, high, ticks)
+        return True

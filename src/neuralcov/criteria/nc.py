@@ -11,6 +11,7 @@ from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Stack
 from neuralcov.core.shapes import Bool
 from neuralcov.criteria.bitmap import BitmapCriterion
+from neuralcov.kernels.stacks import tick_scaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,3 +46,8 @@ class NC(BitmapCriterion):
         least, most = (bound.double()[:, :, None] for bound in stack.extremes())
         # A constant layer divides 0 by 0 to NaN, which exceeds nothing.
         return stack.values.double().sub(least).div_(most - least) > self.threshold
+
+    @override
+    def tick(self, stack: Stack, ticks: Bool[Tensor, "layers width"]) -> bool:
+        tick_scaled(stack.values, stack.valid_mask(), stack.extremes(), self.threshold, ticks)
+        return True

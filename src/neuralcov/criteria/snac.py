@@ -10,6 +10,7 @@ from typing_extensions import override
 from neuralcov.core.activations import Stack
 from neuralcov.core.shapes import Bool
 from neuralcov.criteria.bitmap import BitmapCriterion
+from neuralcov.kernels.stacks import tick_beyond
 from neuralcov.statistics.ranges import NeuronRanges, Ranges
 from neuralcov.statistics.statistic import Statistic
 
@@ -42,3 +43,10 @@ class SNAC(BitmapCriterion):
         low, high = stack.pick(ranges.low), stack.pick(ranges.high)
         # A neuron never reached in training has no range to be above.
         return (stack.values > high) & (low <= high)
+
+    @override
+    def tick(self, stack: Stack, ticks: Bool[Tensor, "layers width *cells"]) -> bool:
+        ranges: NeuronRanges = self.require_learnt()
+        low, high = stack.pick(ranges.low), stack.pick(ranges.high)
+        tick_beyond(stack.values, stack.valid_mask(), low, high, ticks)
+        return True

@@ -82,12 +82,12 @@ class RayCluster:
 
 
 class RayWorkers:
-    """Run workers as actors, see :class:`~neuralcov.distributed.Workers`.
+    """Run workers as actors, see ``Workers``.
 
     Args:
         build: makes what answers messages; called in every worker, which Ray gives it by value.
         count: how many workers to have at most; those for which there is no room yet join later.
-        address: see :class:`RayCluster`.
+        address: see ``RayCluster``.
         patience: seconds to wait while no worker is there.
         resources: what a worker asks for, such as ``num_cpus=4``, ``num_gpus=1``.
     """

@@ -28,7 +28,7 @@ class Workers(Protocol):
         """Send a message to a worker that waits for one."""
 
     def receive(self) -> Event:
-        """Wait for the next event; raise :class:`~neuralcov.RankError` if none will come."""
+        """Wait for the next event; raise ``RankError`` if none will come."""
 
     def waiting(self) -> list[int]:
         """Return the workers that are there and have nothing to do."""

@@ -169,7 +169,7 @@ class Fuzzer:
                 estimated from what was seen (Good and Turing).
             calls: until the model was run on so many mutants; the wave under way is finished.
             progress: show a live screen, or lines where there is no terminal; by default only in a terminal.
-            workers: who runs the waves, such as :class:`neuralcov.integrations.ray.FuzzWorkers`; needs ``folder=``.
+            workers: who runs the waves, such as ``neuralcov.integrations.ray.FuzzWorkers``; needs ``folder=``.
         """
         limits = Limits(iterations, seconds, faults, until_new, calls)
         campaign = self._campaign

@@ -82,6 +82,19 @@ def row_means(values: Float[Tensor, "*rows length"]) -> Float[Tensor, "*rows"]:
     return means
 
 
+def middle_means(values: Float[Tensor, "inputs places features"]) -> Float[Tensor, "inputs features"]:
+    """Return means over the middle axis of a contiguous tensor, in float32: of tokens, or of space channels last."""
+    kernels = importlib.import_module("neuralcov.kernels.triton_stacks")
+    inputs, places, features = values.shape
+    means = torch.empty(inputs, features, dtype=torch.float32, device=values.device)
+    # Few inputs are cut into narrower blocks of features, so that there is work for all of the device.
+    wide = min(64 if inputs >= 256 else 32, 1 << max(0, features - 1).bit_length())
+    tall = min(2048 // wide, 1 << max(0, places - 1).bit_length())
+    blocks = -(-features // wide)
+    kernels.middle_means[(inputs * blocks,)](values, means, places, features, blocks, PLACES=tall, FEATURES=wide)
+    return means
+
+
 def split_rows(
     rows: Float[Tensor, "rows width"], centre: Float[Tensor, "width"], *, left: bool
 ) -> tuple[Shaped[Tensor, "rows wide"], Float[Tensor, "rows"]]:

@@ -24,8 +24,15 @@ _FRESH = ("zoo", "demo", "torchvision", "timm")
 _PUBLISHED = ("inception", "adain")
 
 
-def load_model(text: str, weights: Path | None = None, device: str = "cpu") -> nn.Module:
-    """Build the model that ``text`` names, in eval mode, with weights loaded if given."""
+def load_model(text: str, weights: Path | None = None, device: str = "cpu", *, empty: bool = False) -> nn.Module:
+    """Build the model that ``text`` names, in eval mode, with weights loaded if given.
+
+    Args:
+        text: names the model.
+        weights: a file of weights.
+        device: where the model goes.
+        empty: whether it may be built on the device ``meta``, without weights: it stays there.
+    """
     if is_onnx(text):
         if weights is not None:
             raise InputError(f"{text}: an ONNX file holds its weights: leave --weights out")
@@ -45,7 +52,12 @@ def load_model(text: str, weights: Path | None = None, device: str = "cpu") -> n
         raise InputError(f"model {text!r} gave a {type(model).__name__}: expected a torch.nn.Module")
     if weights is not None:
         load_weights(model, weights)
-    return model.to(usable_device(device)).eval()
+    without = next((name for name, parameter in model.named_parameters() if parameter.is_meta), None)
+    if without is not None and not empty:
+        raise InputError(
+            f"model {text!r} has no weights ({without!r} is on the device meta): build it with its weights"
+        )
+    return (model if without is not None else model.to(usable_device(device))).eval()
 
 
 def weights_of(text: str, model: nn.Module, weights: Path | None) -> tuple[str, str | None]:

@@ -16,6 +16,8 @@ from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float
+from neuralcov.kernels.operations import triton_available
+from neuralcov.kernels.stacks import centred_rows
 from neuralcov.statistics.statistic import BESIDE, Statistic
 
 
@@ -97,18 +99,29 @@ class LayerMoments(Record, name="moments"):
         The rows are the centred batch and one more, √(n·n_B/(n+n_B))·(μ_B − μ), which carries the
         distance between the two means, so that a single product does the whole merge.
         """
-        values = stack.values.double()
         added = stack.counts()
         count = self.count + added
-        batch_mean = values.sum(0) / added.clamp(min=1)[:, None]
-        centred = values - batch_mean
-        if stack.valid is not None:
-            centred = centred.masked_fill(~stack.valid[:, :, None], 0)
+        rows, batch_mean = _centred(stack, added)
         apart = batch_mean - self.mean
         share = (added / count.clamp(min=1))[:, None]
-        bridge = (self.count[:, None] * share).sqrt() * apart
-        rows = torch.cat([centred, bridge[None]]).transpose(0, 1)
-        return count, self.mean + share * apart, rows
+        rows[-1] = (self.count[:, None] * share).sqrt() * apart
+        return count, self.mean + share * apart, rows.transpose(0, 1)
+
+
+def _centred(stack: Stack, added: Float[Tensor, "layers"]) -> tuple[Tensor, Tensor]:
+    """Return the batch less its own mean, with room for one more row at the end, and that mean."""
+    size, layers, width = stack.values.shape
+    rows = torch.empty(size + 1, layers, width, dtype=torch.float64, device=stack.values.device)
+    if triton_available(rows.device) and size:
+        mean = stack.values.sum(0, dtype=torch.float64) / added.clamp(min=1)[:, None]
+        centred_rows(stack.values, stack.valid, mean, rows)
+        return rows, mean
+    values = stack.values.double()
+    mean = values.sum(0) / added.clamp(min=1)[:, None]
+    torch.sub(values, mean, out=rows[:-1])
+    if stack.valid is not None:
+        rows[:-1].masked_fill_(~stack.valid[:, :, None], 0)
+    return rows, mean
 
 
 def empty_moments(layout: Layout) -> tuple[LayerMoments, ...]:

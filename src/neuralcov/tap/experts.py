@@ -60,7 +60,7 @@ class ExpertRows:
     ) -> tuple[Int[Tensor, "rows"], int] | None:
         """Return the token of each row of an expert's output, counted through all inputs, and tokens per input.
 
-        The arguments are those of :meth:`owners`.
+        The arguments are those of ``owners``.
         """
         if module_name(layer) not in self._expert:
             return None

@@ -129,6 +129,11 @@ class Tap(LayerHooks):
         """Return whether chosen modules have parameters that are spread over several ranks."""
         return self._shards is not None
 
+    @property
+    def hook_ids(self) -> frozenset[int]:
+        """Return the ids of the hooks that this tap has on modules."""
+        return frozenset(handle.id for handle in self._handles)
+
     def unmeasured(self, layers: Collection[str] | None = None) -> Unmeasured:
         """Count the parameters that belong to none of these layers; by default to none of the chosen modules."""
         names = self.chosen if layers is None else {*layers, *map(module_name, layers)}
@@ -304,9 +309,9 @@ class Tap(LayerHooks):
             self._pass = None
         return forward_pass.notes or {}
 
-    def begin(self, inputs: Any, *, relevance: bool) -> ForwardPass:
+    def begin(self, inputs: Any, batch: int | str | None = None, *, relevance: bool) -> ForwardPass:
         """Begin a pass that somebody else makes; whoever calls this must ``stop`` it."""
-        members = Members.of(inputs, self.batch_axis, None, form_of(self.model))
+        members = Members.of(inputs, self.batch_axis, batch, form_of(self.model))
         keys = members.keys()
         forward_pass = self._begin_pass(inputs, members, None)
         forward_pass.heard, forward_pass.keys = True, keys

@@ -55,6 +55,12 @@ class KnownLayers:
     def complete(self, forward_pass: ForwardPass, model: nn.Module) -> None:
         """Fill in layers that did not fire in this pass, and calls of recurrent cells that shorter inputs lack."""
         left_out = self._rows.left_out
+        if not forward_pass.layers and left_out.keys() >= self._chosen.keys():
+            layer, why = next(iter(left_out.items()))
+            raise LayerError(
+                f"no layer tells which of its rows belong to which input, such as {layer!r} ({why}): pass rows=, a "
+                "function from layer and output to the input of each row, -1 for none"
+            )
         if not forward_pass.layers:
             raise never_fired([name for name in self._chosen if name not in left_out])
         if not self._checked:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import get_ident
 from types import FrameType
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +21,8 @@ from neuralcov.tap.hooks import Tap
 from neuralcov.tap.preserve import is_measured_pass, turn_of
 from neuralcov.tap.signatures import Form, form_of
 from neuralcov.tap.tokens import TokenRows
+
+BatchOf: TypeAlias = "Callable[[Any], int] | str"
 
 # So many layers are named in one sentence.
 _NAMED = 4
@@ -93,6 +95,8 @@ class Ear:
         predictions: whether an output that has no classes to read is refused.
         readable: whether to read classes off outputs that have some.
         counts: from the model to whether the call of it that begins is a pass.
+        batch: the name of the argument with one row per input, or from the arguments to the number of inputs, where
+            their tensors disagree.
     """
 
     def __init__(
@@ -105,8 +109,9 @@ class Ear:
         predictions: bool,
         readable: bool,
         counts: Callable[[nn.Module], bool],
+        batch: BatchOf | None = None,
     ) -> None:
-        self._counts = counts
+        self._counts, self._batch = counts, batch
         self._tap, self._begins, self._ends = tap, begins, ends
         self._relevance, self._predictions, self._readable = relevance, predictions, readable
         self._turn = turn_of(tap.model)
@@ -152,10 +157,17 @@ class Ear:
             with plain_arithmetic():
                 self._begins()
                 inputs, under_way.labels = given(args, kwargs, form_of(model))
-                under_way.forward_pass = self._tap.begin(inputs, relevance=self._relevance)
+                inputs, batch = self._counted(model, args, inputs)
+                under_way.forward_pass = self._tap.begin(inputs, batch, relevance=self._relevance)
         except Exception as error:
             # The model may refuse these inputs itself, which comes first.
             under_way.problem = error
+
+    def _counted(self, model: nn.Module, args: tuple[Any, ...], inputs: Any) -> tuple[Any, int | str | None]:
+        """Return the inputs, and what tells their number where somebody said it."""
+        if not isinstance(self._batch, str):
+            return inputs, None if self._batch is None else self._batch(inputs)
+        return (inputs if isinstance(inputs, Mapping) else form_of(model).arguments(args, {})), self._batch
 
     def _after(self, model: nn.Module, args: Any, output: Any) -> None:
         under_way = self._under_way

@@ -174,8 +174,8 @@ class Members:
                 continue
             raise InputError(
                 f"inputs of shapes {tuple(first.shape)} and {tuple(tensor.shape)}{name} have different numbers of "
-                "rows: set batch_axis=, or let unpack= return (inputs, labels, batch) with the number of inputs or "
-                "the name of the tensor with one row per input"
+                "rows: set batch_axis=, let unpack= return (inputs, labels, batch), or pass listen(batch=), with the "
+                "number of inputs or the name of the tensor with one row per input"
             )
 
 

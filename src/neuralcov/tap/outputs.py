@@ -11,7 +11,7 @@ from torch import Tensor
 from neuralcov.core.errors import InputError, LayerError
 from neuralcov.core.findings import Finding
 from neuralcov.core.shapes import Int
-from neuralcov.kernels.operations import row_means, triton_available
+from neuralcov.kernels.operations import middle_means, row_means, triton_available
 from neuralcov.tap.axes import OutputAxes, features_last
 from neuralcov.tap.inputs import TokenWeights, first_tensor
 from neuralcov.tap.rows import RowOrder, with_batch_first
@@ -106,6 +106,8 @@ def _average(output: Tensor, weights: TokenWeights | None) -> Tensor:
             output = output.detach().mean(dim=tuple(range(2, output.dim() - 1)), dtype=dtype)
         padding, share = weights.like(output.device, dtype)
         return torch.einsum("btc,bt->bc", output.detach().to(dtype).masked_fill(padding, 0), share)
+    if _is_large(output) and output.is_contiguous():
+        return middle_means(output.detach().flatten(1, -2))
     return output.detach().mean(dim=tuple(range(1, output.dim() - 1)), dtype=dtype)
 
 
@@ -142,10 +144,18 @@ def space_average(output: Tensor) -> Tensor:
     the speed of memory.
     """
     plain = output.detach() if output.requires_grad else output
-    large = output.numel() >= _LARGE and output.dtype in _FAST_TYPES
-    if large and triton_available(output.device) and output.is_contiguous():
-        return row_means(plain.flatten(2))
+    if _is_large(output):
+        if output.is_contiguous():
+            return row_means(plain.flatten(2))
+        channels_last = plain.movedim(1, -1)
+        if channels_last.is_contiguous():
+            return middle_means(channels_last.flatten(1, -2))
     return plain.mean(dim=tuple(range(2, output.dim())), dtype=_wide(output))
+
+
+def _is_large(output: Tensor) -> bool:
+    """Return whether an output is worth starting a kernel of our own, on a device that runs it."""
+    return output.numel() >= _LARGE and output.dtype in _FAST_TYPES and triton_available(output.device)
 
 
 def _wide(output: Tensor) -> torch.dtype:

@@ -35,6 +35,11 @@ _NAMES = OWN | {"encoder_attention_mask", "memory_key_padding_mask"}
 _NONZERO_AT_TOKENS = frozenset({"attention_mask", "decoder_attention_mask", "encoder_attention_mask"})
 # Of the tokens of a decoder, where the module called with them has an encoder too.
 _OF_DECODER = frozenset({"decoder_attention_mask", "tgt_key_padding_mask"})
+# What the tokens are that a mask is of, where those before them lie in a cache.
+_OWN_TOKENS = {
+    "attention_mask": ("input_ids", "inputs_embeds"),
+    "decoder_attention_mask": ("decoder_input_ids", "decoder_inputs_embeds"),
+}
 # What decoders take, and attention to an encoder does not.
 _OF_DECODERS = frozenset({"encoder_attention_mask", "input_ids", "inputs_embeds"})
 
@@ -109,6 +114,7 @@ class Scope:
         self._taker, self._args, self._kwargs = taker, args, kwargs
         self._found, self.parent = found, parent
         self._decided: dict[tuple[int, bool, bool, bool], list[Mask]] = {}
+        self._last: dict[tuple[str, int], Mask] = {}
 
     @cached_property
     def _given(self) -> dict[str, Any]:
@@ -177,6 +183,17 @@ class Scope:
         """Return the masks that may be of a layer's tokens: the module's own, or those of an encoder it attends to."""
         return self.encoder_masks if of_encoder and self.encoder is not None else self.masks
 
+    def _over(self, mask: Mask, tokens: int) -> Mask | None:
+        """Return the mask of so many tokens: the mask itself, or its end where the tokens before lie in a cache."""
+        length = mask.given.shape[1]
+        if length == tokens:
+            return mask
+        own = _tensor(self._given, *_OWN_TOKENS.get(mask.name, ()))
+        cached = self._given.get("past_key_values") is not None and own is not None and own.shape[1:2] == (tokens,)
+        if not cached or length < tokens:
+            return None
+        return self._last.setdefault((mask.name, tokens), Mask(mask.name, mask.given[:, length - tokens :]))
+
     def decide(self, size: int, tokens: int, of_encoder: bool, in_decoder: bool, in_unmasked: bool) -> list[Mask]:
         """Return the masks of the innermost module, from this one outwards, that has any for a layer's tokens.
 
@@ -195,8 +212,9 @@ class Scope:
                     reaches = not of_encoder and (in_decoder or not in_unmasked)
                 else:
                     reaches = of_encoder or self.is_decoder or not in_decoder
-                if reaches and mask.given.shape[1] == tokens and not any(mask.same(other) for other in found):
-                    found.append(mask)
+                fitting = self._over(mask, tokens) if reaches else None
+                if fitting is not None and not any(fitting.same(other) for other in found):
+                    found.append(fitting)
             if not found and self.parent is not None and not self.makes_tokens(size, tokens):
                 inside = in_decoder or self.is_decoder, in_unmasked or self.declines
                 found = self.parent.decide(size, tokens, of_encoder, *inside)

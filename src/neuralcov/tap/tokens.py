@@ -65,9 +65,9 @@ class TokenRows:
         """Return what every layer gave for every row, and which rows each layer has that lacks some.
 
         Args:
-            layers: as for :meth:`of`.
+            layers: as for ``of``.
             present: name → which inputs a layer has.
-            masks: as for :meth:`of`.
+            masks: as for ``of``.
         """
         found, lacking = {}, {}
         known: dict[tuple[int, Tensor | None], Tensor] = {}

@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 from statistics import mean, stdev
 from typing import Any
 
+from neuralcov_lab.experiments.companions import joined, strangers
 from neuralcov_lab.experiments.jobs import JobFolder, JobResult
 
 ON_TOP, ALONE, EQUAL = "on top of training data", "alone", "at equal size"
@@ -90,7 +91,12 @@ class Comparison:
 
 def comparisons(folder: JobFolder) -> list[Comparison]:
     """Make all comparisons that finished jobs allow."""
-    jobs = list(folder.results())
+    results = list(folder.results())
+    again = _judged(strangers(results))
+    return [*_judged(joined(results)), *(replace(c, subject=f"{c.subject}, trained again") for c in again)]
+
+
+def _judged(jobs: Sequence[JobResult]) -> list[Comparison]:
     return [
         *_noise(jobs),
         *_equal(jobs),
@@ -114,11 +120,16 @@ def _reading(result: Mapping[str, Any], suite: str) -> Mapping[str, Any]:
 def _compare(
     experiment: str, subject: str, label: str, basis: str, suites: Sequence[str], runs: Sequence[Mapping[str, Any]]
 ) -> Comparison:
-    """Compare readings by run and suite, of criteria that every run followed through every suite."""
-    key = _KEYS[basis]
-    measured = [run[suite][key] for run in runs for suite in suites if suite != NOTHING]
-    names = [name for name in measured[0] if all(name in values for values in measured)]
-    values = {name: [[0.0 if s == NOTHING else run[s][key][name] for s in suites] for run in runs] for name in names}
+    """Compare readings by run and suite, of criteria that every run of theirs followed through every suite.
+
+    Criteria that came later may have been measured in some of the runs.
+    """
+    key, shown = _KEYS[basis], [suite for suite in suites if suite != NOTHING]
+    values = {}
+    for name in dict.fromkeys(name for run in runs for name in run[shown[0]][key]):
+        own = [run for run in runs if all(name in run[suite]["increase"] for suite in shown)]
+        if own and all(name in run[suite][key] for run in own for suite in shown):
+            values[name] = [[0.0 if s == NOTHING else run[s][key][name] for s in suites] for run in own]
     sizes = tuple(0 if suite == NOTHING else runs[0][suite]["inputs"] for suite in suites)
     return Comparison(experiment, subject, label, basis, tuple(suites), sizes, values)
 
@@ -179,7 +190,8 @@ def _equal(jobs: Sequence[JobResult]) -> Iterator[Comparison]:
         for above, below in _PAIRS:
             first, second = draws[above], draws[below]
             pairs = list(zip(first["values"], second["values"], strict=True))
-            values = {c: [[a[c], b[c]] for a, b in pairs] for c in first["values"][0]}
+            # Criteria that came later were measured on more draws; the first ones are the same.
+            values = {c: [[a[c], b[c]] for a, b in pairs if c in a and c in b] for c in first["values"][0]}
             suites = tuple(suite.partition(", as many")[0] for suite in (above, below))
             yield Comparison(
                 "diversity-image",

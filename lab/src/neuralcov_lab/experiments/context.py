@@ -6,6 +6,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Hashable
+from copy import copy
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeVar, cast
 
@@ -28,9 +29,21 @@ class ExperimentContext:
 
     def __init__(self, scale: Scale, device: torch.device | str = "cpu", seed: int = 0) -> None:
         self.scale, self.device, self.seed = scale, torch.device(device), seed
-        self.prepared = 0.0
+        self.companion = False
+        self._clock = {"prepared": 0.0}
         self._made: dict[Hashable, Any] = {}
         self._failed: dict[Hashable, NeuralcovError] = {}
+
+    @property
+    def prepared(self) -> float:
+        """The seconds that went into preparation so far."""
+        return self._clock["prepared"]
+
+    def for_companion(self) -> ExperimentContext:
+        """Return this context, with all that is made already, for a job that measures later criteria alone."""
+        twin = copy(self)
+        twin.companion = True
+        return twin
 
     def once(self, key: Hashable, make: Callable[[], T]) -> T:
         """Return what ``make`` gives, made at first need.
@@ -55,7 +68,7 @@ class ExperimentContext:
         started, before = time.monotonic(), self.prepared
         made = self.once(key, make)
         self.wait()
-        self.prepared = before + time.monotonic() - started
+        self._clock["prepared"] = before + time.monotonic() - started
         return made
 
     def wait(self) -> None:

@@ -11,7 +11,7 @@ from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.measuring import CalibratedCriteria, ModelReader
 from neuralcov_lab.experiments.scales import Scale
-from neuralcov_lab.experiments.settings import table_settings
+from neuralcov_lab.experiments.settings import panel_settings
 from neuralcov_lab.experiments.subjects import trained
 from neuralcov_lab.experiments.suites import Latents, generative_schemes, normal_latents
 from neuralcov_lab.experiments.toys import toy_generator
@@ -68,9 +68,9 @@ def _latents(context: ExperimentContext, net: zoo.Generator, number: int) -> Lat
 def _criteria(context: ExperimentContext) -> CalibratedCriteria:
     """Calibrated on other inputs of the same kind; surprise goes by the class that was asked for."""
     net = _network(context)
-    settings = table_settings(DISTANCES, by="label")
+    settings = panel_settings(context.companion, DISTANCES, by="label")
     return context.prepare(
-        "criteria on the generator",
+        ("criteria on the generator", context.companion),
         lambda: CalibratedCriteria.learn(
             net,
             settings,

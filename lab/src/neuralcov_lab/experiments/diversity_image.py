@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from neuralcov import NLC, Activations
+from neuralcov import LVC, NLC, Activations
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.jobs import Job
@@ -146,10 +146,7 @@ def equal_sizes(context: ExperimentContext, network: str, drawn: int) -> dict[st
     """Random subsets of suites, on their own, each pair at one size."""
     criteria = image_criteria(context, network)
     test = activations_of_test(context, network)
-    return {
-        "draws": _draws(context, network, criteria, test, drawn, context.scale.batch),
-        "unit of LVC": _unit(criteria),
-    }
+    return {"draws": _draws(context, network, criteria, test, drawn, context.scale.batch), **_unit(criteria)}
 
 
 def _draws(
@@ -273,6 +270,7 @@ def _exactly(copies: NoisyCopies, counts: list[int]) -> Iterator[tuple[torch.Ten
         seen += len(labels)
 
 
-def _unit(criteria: CalibratedCriteria) -> float:
-    """Return what LVC's relative value divides by."""
-    return next(float(c.learnt.reference_volume) for c in criteria.criteria if type(c).__name__ == "LVC")
+def _unit(criteria: CalibratedCriteria) -> dict[str, float]:
+    """Return what LVC's relative value divides by, where LVC takes part."""
+    volumes = [float(c.learnt.reference_volume) for c in criteria.criteria if isinstance(c, LVC)]
+    return {"unit of LVC": volumes[0]} if volumes else {}

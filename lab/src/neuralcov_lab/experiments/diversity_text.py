@@ -12,7 +12,7 @@ from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.measuring import CalibratedCriteria
 from neuralcov_lab.experiments.scales import Scale
-from neuralcov_lab.experiments.settings import table_settings
+from neuralcov_lab.experiments.settings import panel_settings
 from neuralcov_lab.experiments.subjects import seeds_of, trained
 from neuralcov_lab.experiments.suites import ShuffledWords
 from neuralcov_lab.experiments.toys import toy_lstm, toy_reviews
@@ -97,8 +97,8 @@ def review_subject(context: ExperimentContext) -> tuple[nn.Module, zoo.Samples, 
 
 def _criteria(context: ExperimentContext) -> CalibratedCriteria:
     model, train, _ = review_subject(context)
-    batches = train.named_batches(context.scale.batch)
+    batches, settings = train.named_batches(context.scale.batch), panel_settings(context.companion)
     return context.prepare(
-        "criteria on reviews",
-        lambda: CalibratedCriteria.learn(model, table_settings(), batches, chunk=context.scale.chunk),
+        ("criteria on reviews", context.companion),
+        lambda: CalibratedCriteria.learn(model, settings, batches, chunk=context.scale.chunk),
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import nn
 
-from neuralcov import Activations, Coverage, CoverageWarning
+from neuralcov import LCC, Activations, Coverage, CoverageWarning
 from neuralcov.core.criterion import NEVER_FALLS, SPLIT_FREE
 from neuralcov.core.errors import InputError
 from neuralcov.core.layout import Layout
@@ -196,6 +196,7 @@ class ChunkedCollection:
     def __init__(self, criteria: Sequence[AnyCriterion], layout: Layout, chunk: int | None) -> None:
         self.layout, self.chunk = layout, chunk
         self._order = [criterion.name for criterion in criteria]
+        criteria, self._readers = _observed_once(criteria)
         careful = [c for c in criteria if chunk is not None and SPLIT_FREE not in c.promises]
         usual = [criterion for criterion in criteria if criterion not in careful]
         self._collections = [
@@ -244,6 +245,10 @@ class ChunkedCollection:
     def values(self) -> Values:
         """Return the values by criterion, in the order given."""
         found = {name: value for collection, _ in self._collections for name, value in collection.values().items()}
+        for collection, _ in self._collections:
+            for criterion, state in zip(collection.criteria, collection.states, strict=True):
+                for reader in self._readers.get(criterion.name, ()):
+                    found[reader.name] = float(reader.value(state))
         return {name: found[name] for name in self._order if name in found}
 
     def details(self) -> dict[str, dict[str, float]]:
@@ -258,6 +263,22 @@ class ChunkedCollection:
             with suppress(InputError):
                 found |= {finding.criterion: finding.inputs for finding in collection.findings() if finding.inputs}
         return found
+
+
+def _observed_once(criteria: Sequence[AnyCriterion]) -> tuple[list[AnyCriterion], dict[str, list[AnyCriterion]]]:
+    """Return the criteria to observe with, and by their names those that only read the same state in another way.
+
+    LCC's ways to bring layers together read one state of kinds.
+    """
+    observed: dict[str, AnyCriterion] = {}
+    readers: dict[str, list[AnyCriterion]] = {}
+    for criterion in criteria:
+        key = replace(criterion, over="median").name if isinstance(criterion, LCC) else criterion.name
+        if key in observed:
+            readers.setdefault(observed[key].name, []).append(criterion)
+        else:
+            observed[key] = criterion
+    return list(observed.values()), readers
 
 
 def _collection(criteria: Sequence[AnyCriterion], layout: Layout) -> CriterionCollection:

@@ -15,6 +15,7 @@ from neuralcov_lab.experiments import (
     order,
     timing,
 )
+from neuralcov_lab.experiments.companions import with_companions
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.lcc import plan as lcc
 from neuralcov_lab.experiments.scales import Scale
@@ -46,4 +47,4 @@ def jobs_of(names: Sequence[str], scale: Scale) -> list[Job]:
     for name in wanted:
         if name not in PLANS:
             raise InputError(f"there is no experiment {name!r}: there are {', '.join(PLANS)} and all")
-    return list({job.name: job for name in wanted for job in PLANS[name](scale)}.values())
+    return list({job.name: job for name in wanted for job in with_companions(PLANS[name](scale))}.values())

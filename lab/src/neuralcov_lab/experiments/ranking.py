@@ -132,9 +132,14 @@ def planned_criteria(folder: JobFolder) -> list[str]:
 def costs(folder: JobFolder) -> dict[str, float]:
     """Return, by criterion, seconds over those of the model alone, at the first batch size, median of the runs."""
     seconds: dict[str, float] = {}
+    beside: dict[str, float] = {}
     for job in folder.results():
         if job.belongs_to(TIME):
-            runs = next(iter(job.result["seconds"].values()))
-            seconds[job.parameters["criterion"]] = median(runs)
+            name = job.parameters["criterion"]
+            seconds[name] = median(next(iter(job.result["seconds"].values())))
+            if "plain" in job.result:
+                beside[name] = median(next(iter(job.result["plain"].values())))
     plain = seconds.pop(PLAIN, None)
-    return {} if plain is None else {name: value / plain for name, value in seconds.items()}
+    if plain is not None:
+        beside = dict.fromkeys(seconds, plain) | beside
+    return {name: value / beside[name] for name, value in seconds.items() if name in beside}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from neuralcov_lab.experiments import paper, plots, tables
+from neuralcov_lab.experiments.companions import LATER, checks, joined
 from neuralcov_lab.experiments.comparisons import Comparison, comparisons
 from neuralcov_lab.experiments.jobs import DONE, JobFolder, JobResult, estimate, write_json
 from neuralcov_lab.experiments.lcc.page import proof_page
@@ -53,7 +54,7 @@ def write_report(folder: JobFolder) -> list[Path]:
         ("order", tables.order_table, "One suite, on its own, in many orders and batch sizes."),
         ("fuzz", tables.fuzz_table, _FUZZ),
     ):
-        jobs = [job for job in folder.results() if job.belongs_to(name)]
+        jobs = [job for job in joined(folder.results()) if job.belongs_to(name)]
         if jobs:
             page(name, "\n\n".join([f"# {name}", words, *_notes(folder, name), build(jobs)]) + "\n")
     for name, write in (
@@ -88,10 +89,26 @@ def _index(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[S
         tables.bases_table([standing for standing in standings if standing.total.judged]),
         "By experiment and way of measuring:",
         tables.parts_table([standing for standing in standings if standing.total.judged]),
+        *_companions(folder),
         f"The paper: {paper.source()}.",
         _missing(folder),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _companions(folder: JobFolder) -> list[str]:
+    """Say whether criteria that came later were measured on the suites of before."""
+    found = checks(folder.results())
+    if not found:
+        return []
+    rows = [[c.experiment, str(c.values), str(c.equal), f"{c.median:.2%}", f"{c.gap:.2%}"] for c in found]
+    header = ["experiment", "values of SNAC", "equal", "median gap", "largest gap"]
+    return [
+        f"{LATER} came later and was measured in companion jobs, on the same suites from the same seeds, some in "
+        "fewer runs or more draws. SNAC was measured there again: its values beside those of before, gaps relative to "
+        "these. Attacks do not come out the same twice on a GPU, and neither does rounding.",
+        tables.markdown(header, rows),
+    ]
 
 
 def _notes(folder: JobFolder, experiment: str | None) -> list[str]:

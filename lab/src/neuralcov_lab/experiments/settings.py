@@ -12,7 +12,9 @@ AnyCriterion = Criterion[Any]
 
 
 def table_settings(distances: Sequence[float] = (10, 20, 50), by: str = "predicted") -> list[AnyCriterion]:
-    """Return all settings of the paper's tables, SS, both rules of NLC, LVC and LCC; without NPC for its relevance.
+    """Return all settings of the paper's tables, SS, both rules of NLC, and LVC; without NPC for its relevance.
+
+    LCC came later and is measured beside these: ``later_settings``.
 
     Args:
         distances: of CC, which go by the data: the paper takes other ones for generative models.
@@ -33,8 +35,27 @@ def table_settings(distances: Sequence[float] = (10, 20, 50), by: str = "predict
         NLC(),
         NLC(rule="all"),
         LVC(),
-        LCC(),
     ]
+
+
+def later_settings() -> list[AnyCriterion]:
+    """Return the settings of what came after the others were measured: LCC, with each way to bring layers together."""
+    return [LCC(), LCC(over="mean"), LCC(over="trimmed")]
+
+
+def check_settings() -> list[AnyCriterion]:
+    """Return what is measured again beside later criteria, to see that suites and networks are those of before.
+
+    SNAC feels every layer's outermost outputs, so that few changes of a suite leave its value alone.
+    """
+    return [SNAC()]
+
+
+def panel_settings(
+    companion: bool, distances: Sequence[float] = (10, 20, 50), by: str = "predicted"
+) -> list[AnyCriterion]:
+    """Return the settings that suites are measured under, or with ``companion`` those measured beside these later."""
+    return [*later_settings(), *check_settings()] if companion else table_settings(distances, by)
 
 
 def single_settings() -> list[AnyCriterion]:

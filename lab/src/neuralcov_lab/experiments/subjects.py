@@ -17,7 +17,7 @@ from neuralcov_lab.errors import DataError
 from neuralcov_lab.experiments.attacks import CW_CONSTANT, LEAST_CHANGE, Attacked, attack, kept_prediction
 from neuralcov_lab.experiments.context import ExperimentContext, numbers_of
 from neuralcov_lab.experiments.measuring import CalibratedCriteria, quiet
-from neuralcov_lab.experiments.settings import AnyCriterion, path_settings, single_settings, table_settings, taught
+from neuralcov_lab.experiments.settings import AnyCriterion, panel_settings, path_settings, single_settings, taught
 from neuralcov_lab.fetching.cache import cache_folder
 from neuralcov_lab.training.files import kept_path
 
@@ -92,12 +92,15 @@ def image_subject(context: ExperimentContext, network: str) -> Subject:
 
 
 def image_criteria(context: ExperimentContext, network: str) -> CalibratedCriteria:
-    """Return all criteria but NPC, calibrated on the training data and started from it."""
-    subject = image_subject(context, network)
+    """Return all criteria but NPC, or later ones, calibrated on the training data and started from it."""
+    subject, companion = image_subject(context, network), context.companion
     return context.prepare(
-        ("criteria", network),
+        ("criteria", network, companion),
         lambda: CalibratedCriteria.learn(
-            subject.model, table_settings(), subject.train.batches(context.scale.batch), chunk=context.scale.chunk
+            subject.model,
+            panel_settings(companion),
+            subject.train.batches(context.scale.batch),
+            chunk=context.scale.chunk,
         ),
     )
 
@@ -137,7 +140,9 @@ def calibrated(context: ExperimentContext, network: str, wanted: AnyCriterion) -
 def activations_of_test(context: ExperimentContext, network: str) -> Activations:
     """Return what every layer gives for the test suite."""
     subject, criteria = image_subject(context, network), image_criteria(context, network)
-    return context.once(("test", network), lambda: criteria.keep(subject.test.batches(context.scale.batch)))
+    return context.once(
+        ("test", network, context.companion), lambda: criteria.keep(subject.test.batches(context.scale.batch))
+    )
 
 
 def attacked(

@@ -161,8 +161,11 @@ def _expected(comparison: Comparison) -> str:
         f"{suite} {size:,}" for suite, size in zip(comparison.suites, comparison.sizes, strict=True) if suite != NOTHING
     )
     order = " > ".join("0" if suite == NOTHING else suite for suite in comparison.suites)
-    runs = len(next(iter(comparison.runs.values()), []))
-    said = "One run." if runs == 1 else f"{runs} runs: mean ± standard deviation, and in how many the order came out."
+    counts = sorted({len(runs) for runs in comparison.runs.values()})
+    runs = " or ".join(map(str, counts))
+    said = (
+        "One run." if counts == [1] else f"{runs} runs: mean ± standard deviation, and in how many the order came out."
+    )
     return f"Expected: {order}. Inputs: {sizes}. {said}"
 
 
@@ -213,12 +216,13 @@ def parts_table(standings: Sequence[Standing]) -> str:
 def time_table(jobs: Sequence[JobResult]) -> str:
     """Seconds and multiples of the forward pass, beside the paper's seconds on its own machine."""
     by_name = {job.parameters["criterion"]: job.result["seconds"] for job in jobs}
-    plain = by_name.get(PLAIN)
+    # Jobs made before each ran the model in turn with its criterion share one run of it.
+    beside = {job.parameters["criterion"]: job.result.get("plain", by_name.get(PLAIN)) for job in jobs}
     sizes = list(next(iter(by_name.values())))
     header = ["criterion", *(c for s in sizes for c in (f"s, batch {s}", f"× forward, batch {s}")), "paper, s"]
     rows = []
     for name, seconds in by_name.items():
-        row = [name]
+        row, plain = [name], beside[name]
         for size in sizes:
             took = median(seconds[size])
             row += [_seconds(seconds[size]), "–" if plain is None else f"{took / median(plain[size]):.2f}"]

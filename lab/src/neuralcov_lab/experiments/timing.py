@@ -40,18 +40,27 @@ def plan(scale: Scale) -> list[Job]:
 
 
 def seconds_of(context: ExperimentContext, network: str, criterion: str) -> dict[str, Any]:
-    """Seconds for the inputs by batch size, one per run; values are read once at the end of each."""
+    """Seconds for the inputs by batch size, one per run; values are read once at the end of each.
+
+    The model alone is run in turn with every criterion, so that both meet the same host on the same day.
+    """
     subject, scale = image_subject(context, network), context.scale
     inputs = subject.test.take(slice(0, scale.time_inputs))
     found = None if criterion == PLAIN else calibrated(context, network, named(single_settings(), criterion))
     seconds: dict[str, list[float]] = {}
+    plain: dict[str, list[float]] = {}
     for size in scale.time_batches:
-        _once(context, subject.model, found, inputs.take(slice(0, 2 * size)), size)
+        for what in (found, None):
+            _once(context, subject.model, what, inputs.take(slice(0, 2 * size)), size)
         taken: list[float] = []
+        alone: list[float] = []
         while len(taken) < scale.time_runs and sum(taken) < _PATIENCE:
             taken.append(_once(context, subject.model, found, inputs, size))
+            if criterion != PLAIN:
+                alone.append(_once(context, subject.model, None, inputs, size))
         seconds[str(size)] = [round(number, 5) for number in taken]
-    return {"inputs": len(inputs), "seconds": seconds}
+        plain[str(size)] = [round(number, 5) for number in alone]
+    return {"inputs": len(inputs), "seconds": seconds, **({} if criterion == PLAIN else {"plain": plain})}
 
 
 def _once(context: ExperimentContext, model: Any, criterion: AnyCriterion | None, inputs: Samples, size: int) -> float:

@@ -9,6 +9,7 @@ from neuralcov.core.activations import Stack
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Float
 from neuralcov.kernels.operations import absolute_growth, triton_available
+from neuralcov.kernels.stacks import keep_taken
 from neuralcov.statistics.moments import LayerMoments
 
 _TILE = 128
@@ -44,7 +45,13 @@ def absorb_if_larger(
     grown = LayerMoments(count, mean, scatter)
     after = covariance_norm(grown)
     taken = (after > before) | ((moments.count == 0) & (count > 0))
-    return grown.choose(moments, taken), torch.where(taken, after, before)
+    spread = torch.where(taken, after, before)
+    if not donate or not triton_available(scatter.device):
+        return grown.choose(moments, taken), spread
+    # Most batches are refused: what does not change is neither read nor written.
+    keep_taken(moments.scatter, scatter, taken)
+    kept = torch.where(taken, count, moments.count), torch.where(taken[:, None], mean, moments.mean)
+    return LayerMoments(*kept, moments.scatter), spread
 
 
 def _grow_layer_by_layer(

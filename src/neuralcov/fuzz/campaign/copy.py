@@ -48,6 +48,6 @@ class CampaignCopy:
 
     @classmethod
     def from_message(cls, message: Mapping[str, Any]) -> CampaignCopy:
-        """Read what :meth:`to_message` gave."""
+        """Read what ``to_message`` gave."""
         arrays = {name: np.array(array) for name, array in message["arrays"].items()}
         return cls(json.loads(message["config"]), arrays, message["packs"], message["coverage"])

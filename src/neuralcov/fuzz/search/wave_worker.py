@@ -18,7 +18,7 @@ from neuralcov.fuzz.search.wave import JudgedWave, Search
 
 
 class WaveWorker:
-    """Answer messages of :class:`~neuralcov.fuzz.search.sharing.SharedSearch`.
+    """Answer messages of ``SharedSearch``.
 
     Args:
         setup: the campaign as it was set up there: the same model, criteria, calibration, seeds and settings.

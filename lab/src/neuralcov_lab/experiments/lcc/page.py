@@ -2,43 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
 from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.lcc.honesty import FRESH, TEST
-from neuralcov_lab.experiments.lcc.plan import NAME
+from neuralcov_lab.experiments.lcc.judged import Judged, all_orders, jobs_by_part, score, wrong_orders
 from neuralcov_lab.experiments.lcc.stability import CLASSES
 from neuralcov_lab.experiments.lcc.variants import LCC, variants
 from neuralcov_lab.experiments.tables import markdown
 
 VARIANTS = frozenset(variant.name for variant in variants(10**9)) - {LCC}
-
-
-@dataclass(frozen=True)
-class Judged:
-    """Hold an order on one subject: by name, a sign for each draw."""
-
-    subject: str
-    group: str
-    order: str
-    signs: Mapping[str, str]
-
-    def right(self, name: str) -> bool:
-        """Return whether most draws are right."""
-        return 2 * self.signs[name].count("+") > len(self.signs[name])
-
-
-def jobs_by_part(jobs: Sequence[JobResult]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return results by part of the proof and subject."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for job in jobs:
-        if job.belongs_to(NAME):
-            part = job.content["kind"].removeprefix(f"{NAME} ")
-            found.setdefault(part, {})[job.parameters["subject"]] = job.result
-    return found
 
 
 def proof_page(jobs: Sequence[JobResult], notes: Sequence[str]) -> str:
@@ -47,7 +22,7 @@ def proof_page(jobs: Sequence[JobResult], notes: Sequence[str]) -> str:
     sections = ["# lcc", *notes]
     judged = list(all_orders(parts))
     if judged:
-        sections += [*_wrong(judged), *_orders(judged), *_variants(judged)]
+        sections += [*wrong_orders(judged), *_orders(judged), *_variants(judged)]
     for part, write in (
         ("next", _next),
         ("relative", _relative),
@@ -58,35 +33,6 @@ def proof_page(jobs: Sequence[JobResult], notes: Sequence[str]) -> str:
         if part in parts:
             sections += write(parts[part])
     return "\n\n".join(sections) + "\n"
-
-
-def all_orders(parts: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[Judged]:
-    """Return every order of every subject."""
-    for subject, result in parts.get("orders", {}).items():
-        for order in result["orders"]:
-            yield Judged(subject, order["group"], f"{order['above']} > {order['below']}", order["right"])
-
-
-def score(judged: Sequence[Judged], name: str) -> tuple[int, int, float]:
-    """Return orders right by majority, orders, and the share of single draws that are right."""
-    known = [one for one in judged if name in one.signs]
-    draws = "".join(one.signs[name] for one in known)
-    return sum(one.right(name) for one in known), len(known), draws.count("+") / max(1, len(draws))
-
-
-def _wrong(judged: Sequence[Judged]) -> list[str]:
-    """Return the orders that LCC gets wrong, by subject."""
-    rows = [
-        [one.subject, one.group, one.order, f"{one.signs[LCC].count('+')} of {len(one.signs[LCC])}"]
-        for one in judged
-        if not one.right(LCC)
-    ]
-    right, total, _ = score(judged, LCC)
-    said = f"LCC has {right} of {total} ground-truth orders right by majority of draws."
-    if not rows:
-        return ["## What it gets wrong", f"{said} None is wrong on these subjects."]
-    table = markdown(["subject", "about", "order", "draws right"], rows)
-    return ["## What it gets wrong", f"{said} Wrong are:", table]
 
 
 def _orders(judged: Sequence[Judged]) -> list[str]:

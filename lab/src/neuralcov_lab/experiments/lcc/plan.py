@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from neuralcov_lab.experiments.jobs import Job
@@ -31,6 +31,7 @@ class Extent:
         seeds: seeds of the networks for stability.
         checkpoints: of each.
         steps: training steps of each.
+        parts: of subjects that take long, one part of the data of so many.
     """
 
     orders: tuple[str, ...]
@@ -43,13 +44,12 @@ class Extent:
     seeds: int
     checkpoints: int
     steps: int
+    parts: Mapping[str, int] = field(default_factory=dict)
 
 
 _LARGE = ("resnet50", "vgg16_bn", "mobilenet_v2")
 # Data and networks that had no part in choosing LCC's settings.
 _NEW = ("convnet-fashion-mnist", "mlp-fashion-mnist", "transformer-newsgroups", "mlp-letter", "mobilenet_v2-imagenet")
-# Of subjects that take long, one part of the data of so many.
-_PARTS = {"mobilenet_v2-imagenet": 10}
 EXTENTS = {
     "smoke": Extent(("digits", "mlp-toy", "lstm"), ("digits",), ("digits",), ("mlp-digits",), 4, 20, 2, 2, 3, 60),
     "full": Extent(
@@ -63,6 +63,7 @@ EXTENTS = {
         3,
         10,
         1_000,
+        {"mobilenet_v2-imagenet": 10, "lstm": 10},
     ),
 }
 
@@ -77,7 +78,7 @@ def plan(scale: Scale) -> list[Job]:
             "orders",
             name,
             orders,
-            {"draws": extent.draws} | ({"part": _PARTS[name]} if name in _PARTS else {}),
+            {"draws": extent.draws} | ({"part": extent.parts[name]} if name in extent.parts else {}),
             inputs + 30 * extent.draws * scale.test,
             104,
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.lcc.honesty import FRESH, TEST
-from neuralcov_lab.experiments.lcc.page import jobs_by_part
+from neuralcov_lab.experiments.lcc.judged import jobs_by_part
 
 
 def next_plot(jobs: Sequence[JobResult]) -> Any:

@@ -1,0 +1,56 @@
+"""Whether the device or the host sets the pace of a batch: recording helps only where the device waits for Python."""
+
+from __future__ import annotations
+
+import time
+from typing import Self
+
+import torch
+
+# A device that ends so much later than the host has done with starting its work is busy enough.
+_LATE = 0.25
+
+
+class Pace:
+    """Time one batch, a block of code, on the host and on the device, without waiting for the latter.
+
+    Args:
+        device: where the work goes; one without a clock of its own is never late.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._events: tuple[torch.cuda.Event, torch.cuda.Event] | None = None
+        if device.type == "cuda":
+            self._events = (_event(), _event())
+        self._host = 0.0
+
+    def __enter__(self) -> Self:
+        if self._events is not None:
+            self._events[0].record()
+        self._host = -time.perf_counter()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._host += time.perf_counter()
+        if self._events is not None:
+            self._events[1].record()
+
+    def lag(self) -> str | None:
+        """Return in words that the device is the limit, or ``None``; waits until it has done that batch."""
+        if self._events is None:
+            return None
+        begin, end = self._events
+        start = time.perf_counter()
+        end.synchronize()
+        waited, device = time.perf_counter() - start, begin.elapsed_time(end) / 1000
+        late = max(waited, device - self._host)
+        if late <= _LATE * self._host:
+            return None
+        return (
+            f"the device is busy all the time, and recording would save nothing: {1000 * device:.1f} ms a batch, which "
+            f"Python starts in {1000 * self._host:.1f} ms"
+        )
+
+
+def _event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
