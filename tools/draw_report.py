@@ -29,9 +29,7 @@ def main() -> None:
     cov = nc.Coverage(network, [nc.LCC(), nc.KMNC(100), nc.SNAC(), nc.DSC(0.1, layers="fc1")])
     cov.calibrate(demo.digits("train").batches(), progress=False)
     cov.assess(demo.digits("test").batches(), slices=["class"], keep_inputs=True, progress=False)
-    asked = Policy(
-        thresholds(["LCC.relative=0.9", "accuracy=0.95"], "--min"), thresholds(["LCC.off_map=0.1"], "--max")
-    )
+    asked = Policy(thresholds(["LCC.relative=0.9", "accuracy=0.95"], "--min"), thresholds(["LCC.off_map=0.1"], "--max"))
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         page = Path(folder) / "report.html"
         cov.report(page, model="DigitsNet", suite="digits test", policy=asked)
