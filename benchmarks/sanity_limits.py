@@ -4,7 +4,7 @@
     python -m benchmarks.sanity_limits convnet --data fashion-mnist --epochs 3 -o sanity.json
 
 Every suite has the same network and calibration. Beside the figures of ``cov.sanity()`` and LCC's stands the share of
-inputs that two of DSC, LSC and MDSC, on the last layer before the output, place beyond 99 % of held-out training inputs.
+inputs that two of DSC, LSC and MDSC, on the last layer before the output, place beyond 99 % of held-out inputs.
 """
 
 from __future__ import annotations
