@@ -8,7 +8,7 @@ PIP_CONSTRAINT ?= constraints.txt
 export PIP_CONSTRAINT
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test lint types imports shapes unit lab-smoke lab slow bench coverage package site clean
+.PHONY: demo test lint types imports shapes unit lab-smoke lab slow by-hand bench coverage package site clean
 
 demo: $(VENV)/.installed
 	$(BIN)/neuralcov demo
@@ -37,6 +37,11 @@ unit: $(VENV)/.installed-dev
 coverage: $(VENV)/.installed-dev
 	$(BIN)/python -m coverage run -m pytest -m "not slow" tests/core tests/kernels tests/statistics tests/criteria tests/results
 	$(BIN)/python -m coverage report
+
+# With packages that are no part of every build: Keras on JAX and on NumPy, and the trackers.
+by-hand: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet '.[mlflow,wandb,dvclive]' jax
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/tap/test_keras.py tests/integrations/test_trackers.py tests/tap/test_language_models.py
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks --output bench.json

@@ -206,3 +206,36 @@ def test_lengths_and_masks_that_do_not_fit(run, place, arrays, message):
     code, _, err = run("measure", "own_texts:Tokens", "--data", "npz:test.npz", "-c", "nc")
     assert code == 2
     assert message in err
+
+
+@pytest.mark.parametrize("pool", ["mean", "last", "max", "tokens"])
+def test_what_is_made_of_tokens(run, tmp_path, monkeypatch, pool):
+    (tmp_path / "pooled_texts.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    some = texts(1, 30)
+    np.savez(tmp_path / "texts.npz", inputs=padded(some), labels=np.arange(30) % 3)
+    torch.manual_seed(0)
+    save_file(scope["Tokens"]().state_dict(), tmp_path / "weights.safetensors")
+    command = ["pooled_texts:Tokens", "--weights", "weights.safetensors", "--data", "npz:texts.npz"]
+    code, _, err = run(
+        "measure", *command, "--pool", pool, "-c", "nlc:rule=all", "--json", "found.json", "--save", "found.ncov",
+        "--evidence", "evidence.json",
+    )  # fmt: skip
+    assert code == 0, err
+    torch.manual_seed(0)
+    model = scope["Tokens"]()
+    by_hand = nc.Coverage(model.eval(), [nc.NLC(rule="all")], pool=pool)
+    for text in some:
+        by_hand.update(torch.from_numpy(text)[None])
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert found["inputs"] == by_hand.inputs == (sum(map(len, some)) if pool == "tokens" else 30)
+    assert found["values"]["NLC(rule=all)"] == pytest.approx(by_hand.values()["NLC(rule=all)"], rel=1e-5)
+    assert nc.Coverage.load(tmp_path / "found.ncov", model).pool == pool
+    code, out, err = run("verify", "evidence.json", *command)
+    assert code == 0, out + err
+
+
+def test_a_pool_that_is_none(run):
+    code, _, err = run("measure", "demo:digits", "--data", "demo:digits", "--pool", "sum")
+    assert code == 2
+    assert "pool='sum': expected one of 'mean', 'last', 'max', 'tokens'" in " ".join(err.split())

@@ -1,5 +1,6 @@
 """Values as text, uncovered neurons, and loaders where a batch is taken."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -82,3 +83,20 @@ def test_fewer_training_traces():
     assert not torch.equal(scores["DSC(0.1)"], alone)
     with pytest.raises(HyperParameterError, match="traces must be"):
         nc.DSC(0.1, traces=0)
+
+
+def test_activations_of_arrays_of_other_libraries():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    values = torch.randn(9, 4, generator=torch.Generator().manual_seed(0)).bfloat16()
+    given = values.float().numpy().astype(ml_dtypes.bfloat16)
+    labels = np.arange(9) % 2
+    one, other = (nc.Coverage.of_layers({"fc": 4}, [nc.NLC(rule="all"), nc.LSC(1, by="label")]) for _ in range(2))
+    for coverage, batch in (
+        (one, nc.Activations({"fc": given}, labels=labels)),
+        (other, nc.Activations({"fc": values.float()}, labels=torch.from_numpy(labels))),
+    ):
+        coverage.calibrate(activations=batch)
+        coverage.update(activations=batch)
+    assert one.values() == other.values()
+    with pytest.raises(nc.NeuralcovError, match=r"labels of type .* and shape \(2,\): expected 9 integers"):
+        one.update(activations=nc.Activations({"fc": given}, labels=np.arange(2)))

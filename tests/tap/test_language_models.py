@@ -426,6 +426,24 @@ def test_scripted_models_are_refused_in_one_sentence_unless_they_are_parts():
     assert coverage.values()["NLC(rule=all)"] == pytest.approx(nlc(rows), rel=1e-5)
 
 
+@pytest.mark.parametrize("part", [torch.jit.script, lambda part: torch.jit.trace(part, torch.randn(2, 4))])
+def test_a_model_with_a_scripted_part_is_watched_for_changed_weights(part):
+    torch.manual_seed(0)
+    model = nn.Sequential(part(nn.Linear(4, 3).eval()), nn.ReLU(), nn.Linear(3, 2)).eval()
+    first, second = torch.randn(2, 6, 4)
+    assessed, heard = (nc.Coverage(model, [nc.NLC(rule="all")], layers="2") for _ in range(2))
+    assessed.assess([first, second])
+    with heard.listen(), torch.no_grad():
+        model(first)
+        model(second)
+    assert heard.values() == assessed.values()
+    assert heard.inputs == 12
+    with torch.no_grad():
+        model[0].weight += 1
+    with pytest.raises(nc.NeuralcovError, match="weights changed"):
+        assessed.update(first)
+
+
 def test_activations_in_bfloat16_of_numpy_as_jax_gives_them():
     ml_dtypes = pytest.importorskip("ml_dtypes")
     values = torch.randn(9, 4, generator=torch.Generator().manual_seed(0)).bfloat16()

@@ -93,3 +93,20 @@ def test_what_it_cannot_be():
     npc = nc.Coverage(Tokens().eval(), [nc.NPC()], pool="max")
     with pytest.raises(nc.NeuralcovError, match="relevance goes with pool='mean'"):
         npc.calibrate([(TOKENS, torch.zeros(6, dtype=torch.long))])
+
+
+def test_a_calibration_of_another_pool_is_refused(tmp_path):
+    model = Tokens().eval()
+    for theirs in ("mean", "last", "tokens"):
+        learnt = nc.Coverage(model, [nc.KMNC(10)], pool=theirs)
+        learnt.calibrate([TOKENS])
+        learnt.save_calibration(tmp_path / f"{theirs}.ncal")
+        for ours in ("mean", "last", "tokens"):
+            coverage = nc.Coverage(model, [nc.KMNC(10)], pool=ours)
+            if ours == theirs:
+                coverage.calibrate(tmp_path / f"{theirs}.ncal")
+                coverage.update(TOKENS)
+                assert coverage.values()["KMNC(10)"] > 0
+                continue
+            with pytest.raises(nc.NeuralcovError, match=f"pool='{ours}' here, pool='{theirs}' in .*{theirs}.ncal"):
+                coverage.calibrate(tmp_path / f"{theirs}.ncal")

@@ -38,6 +38,10 @@ def measure(
     ] = None,
     init: Annotated[str | None, typer.Option(help="Data to update with first; the increase over it is shown.")] = None,
     layers: options.Layers = None,
+    pool: Annotated[
+        str,
+        typer.Option(help="Of the tokens of an input take the mean, the last, the max, or make inputs of all: tokens."),
+    ] = "mean",
     mean: options.Mean = None,
     std: options.Std = None,
     padding: options.Padding = "0",
@@ -118,6 +122,7 @@ def measure(
         device=device,
         cuda_graph=cuda_graph,
         shard=shard,
+        pool=pool,
     )
     options_of_one = {"--slices": slices, "--per-input": per_input, "--evidence": evidence}
     with shared_by(workers, options_of_one, Work(names, tuple(criteria or ()), errors, sync)) as ranks:

@@ -47,6 +47,7 @@ class Names:
         device: where the model runs.
         cuda_graph: whether to record updates as CUDA graphs; by default where that is safe and helps.
         shard: which shard of the suite, such as ``3/64``; all of it if none is named.
+        pool: what is made of the tokens of an input.
     """
 
     model: str
@@ -64,6 +65,7 @@ class Names:
     device: str = "cpu"
     cuda_graph: bool | None = None
     shard: str | None = None
+    pool: str = "mean"
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +139,7 @@ def measure_named(
         net,
         defaults.with_errors(chosen) if errors else chosen,
         layers=names.layers,
+        pool=names.pool,
         cuda_graph="auto" if names.cuda_graph is None else names.cuda_graph,
         preprocessing={"mean": mean, "std": std} if mean or std else None,
         metadata=metadata,

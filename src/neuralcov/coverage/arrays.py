@@ -26,13 +26,13 @@ def as_activations(
     """Make one batch of ``{layer: (batch, neurons)}``: tensors, NumPy arrays or anything NumPy can read.
 
     Args:
-        source: the layers' outputs, or activations, which pass through.
+        source: the layers' outputs, or activations; tensors in these pass through.
         labels: one integer per input.
         predictions: one integer per input.
         device: where to put arrays that are not tensors.
     """
     if isinstance(source, Activations):
-        batch = source
+        batch = _of_tensors(source, device)
     elif isinstance(source, Mapping):
         if not source:
             raise InputError("activations={}: expected at least one layer")
@@ -49,6 +49,23 @@ def as_activations(
         metadata=checked_columns(batch.metadata, batch.size),
     )
     return with_ordinary_tensors(batch)
+
+
+def _of_tensors(batch: Activations, device: torch.device | str | None) -> Activations:
+    """Return activations whose arrays of other libraries have become tensors."""
+    given: Mapping[str, Any] = batch.layers
+    if not all(isinstance(outputs, Tensor) for outputs in given.values()):
+        layers = {
+            name: outputs if isinstance(outputs, Tensor) else _as_outputs(name, outputs, device)
+            for name, outputs in given.items()
+        }
+        batch = replace(batch, layers=layers)
+    classes: dict[str, Any] = {
+        part: _as_classes(part, found, batch)
+        for part in ("labels", "predictions")
+        if (found := getattr(batch, part)) is not None and not isinstance(found, Tensor)
+    }
+    return replace(batch, **classes)
 
 
 def in_layout_order(batch: Activations, layout: Layout) -> Activations:

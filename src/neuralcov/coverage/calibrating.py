@@ -24,6 +24,8 @@ from neuralcov.coverage.suite_counts import DECISIONS, SuiteCounts, decisions_of
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import in_order
 from neuralcov.tap.inputs import Lengths
+from neuralcov.tap.known_rows import require_same_pool
+from neuralcov.tap.outputs import MEAN
 
 
 def calibrate(
@@ -215,6 +217,8 @@ def _read_calibration(ours: Measurement, path: Place) -> StoredCalibration:
 def _take_origin(ours: Measurement, path: Place, stored: StoredCalibration) -> None:
     """Note where a saved calibration comes from, or refuse it if that is another model."""
     told = stored.provenance
+    if ours.tap is not None:
+        require_same_pool(ours.tap.known_rows.pool, told, name_of(path))
     ours.provenance.take_calibration(name_of(path), told.get("model"), moving=is_moving(told))
 
 
@@ -257,5 +261,7 @@ def save_calibration(ours: Measurement, path: Place) -> None:
         )
     provenance = ours.describe()
     provenance |= provenance.pop("calibration")
+    if ours.tap is not None and ours.tap.known_rows.pool != MEAN:
+        provenance["pool"] = ours.tap.known_rows.pool
     learnt = ours.learnt
     save_calibration_file(path, ours.learnt.calibration, provenance, learnt.training, learnt.references, learnt.map)

@@ -65,7 +65,8 @@ class Weights:
         Training writes to all of them: unless the ``whole`` model is asked for, a few are looked at, others each time.
         """
         if whole:
-            placed = all(place.get(name) is kept for place, name, kept in self._places)
+            # What scripted modules keep parameters in has no get().
+            placed = all(name in place and place[name] is kept for place, name, kept in self._places)
             return placed and _hold(self._marks)
         some = self._marks[self._next : self._next + _AT_ONCE]
         self._next = self._next + _AT_ONCE if self._next + _AT_ONCE < len(self._marks) else 0
