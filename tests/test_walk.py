@@ -5,6 +5,8 @@ Takes a minute or two and needs what pip needs to find torch: run it with ``-m s
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 import venv
@@ -86,9 +88,9 @@ def place(tmp_path_factory):
     (folder / "work").mkdir()
     (folder / "work" / "shop.py").write_text(SHOP)
 
-    def run(program, *arguments, code=0):
+    def run(program, *arguments, code=0, folder=folder / "work"):
         done = subprocess.run(
-            [scripts / program, *map(str, arguments)], cwd=folder / "work", env=ours, capture_output=True, text=True,
+            [scripts / program, *map(str, arguments)], cwd=folder, env=ours, capture_output=True, text=True,
             timeout=600, check=False,
         )  # fmt: skip
         assert done.returncode == code, f"{arguments}: exit {done.returncode}\n{done.stdout}\n{done.stderr}"
@@ -157,3 +159,54 @@ def test_the_package_tests_itself(place):
     _, _, run = place
     out, _ = run("neuralcov", "selftest", "--cases", "1")
     assert "criteria hold" in out
+
+
+def commands(page):
+    """Return the commands of a page: lines indented by four spaces, joined where one ends in a backslash."""
+    text = re.sub(r"^( *)```.*?^\1```$", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    lines = re.findall(r"^    (\S(?:.*\\\n)*.*)$", text, flags=re.MULTILINE)
+    return [shlex.split(line.replace("\\\n", " "), comments=True) for line in lines]
+
+
+def blocks(page, language):
+    """Return the code blocks of a page in a language."""
+    return re.findall(
+        rf"^```{language}\n(.*?)^```$", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+
+
+def test_the_tutorial(place):
+    """Every file and command of the tutorial, in its order, in a folder that holds nothing else."""
+    folder, _, run = place
+    work = folder / "tutorial"
+    work.mkdir()
+    model, in_python = blocks("docs/tutorial.md", "python")
+    (policy,) = blocks("docs/tutorial.md", "toml")
+    (work / "shop.py").write_text(model)
+    (work / "policy.toml").write_text(policy)
+    done = []
+    for program, *arguments in commands("docs/tutorial.md"):
+        no = "few.ncov" in arguments and arguments[0] == "gate"
+        done.append((arguments[0], run(program, *arguments, code=1 if no else 0, folder=work)[0]))
+    expected = "shop.py measure measure measure report gate gate gate rank compare measure verify"
+    assert [name for name, _ in done] == expected.split()
+    told = " ".join(text for _, text in done)
+    for words in ("ALARM classes", "ALARM unlike", "gate met", "gate NOT met", "NOT MET: alarm:classes", "agrees"):
+        assert words in told, words
+    assert (work / "queue.csv").read_text().count("\n") > 100
+    out, _ = run("python", "-c", in_python, folder=work)
+    assert "as varied as training data" in out
+    assert (work / "report.html").stat().st_size > 10_000
+
+
+def test_the_first_page(place):
+    """The README's and the first page's commands, but for cloning and installing, which this fixture has done."""
+    folder, _, run = place
+    words = [command for page in ("README.md", "docs/start.md") for command in commands(page)]
+    assert ["git", "clone", "https://github.com/neuralcov/neuralcov"] in words
+    assert ["pip", "install", "./neuralcov"] in words
+    out, _ = run("neuralcov", "demo")
+    assert "So, is the test set of this network fine?" in out
+    assert (folder / "work" / "demo-results" / "report.html").is_file()
+    run("neuralcov", "doctor")
+    run("neuralcov", "selftest")

@@ -210,3 +210,31 @@ def test_measuring_alone_runs_the_model_once_for_each_batch(model):
         found.assess(batches(*suite()), slices=["weather", "class"], per_input=True)
     handle.remove()
     assert len(calls) == 4
+
+
+def test_answers_are_counted_slice_by_slice(model, tmp_path):
+    inputs, labels, weather = suite()
+    found = coverage(model)
+    found.assess(batches(inputs, labels, weather), slices=["weather", "class"], progress=False)
+    with torch.no_grad():
+        said = model(inputs).argmax(1)
+    by_weather, by_class = found.by_slice()
+    for row in by_weather.rows:
+        mine = torch.tensor(weather == row.slice)
+        assert (row.judged, row.right) == (int(mine.sum()), int((mine & (labels == said)).sum()))
+        assert row.mistaken == {}, "what is mistaken for what is told of classes alone"
+    for row in by_class.rows:
+        mine = labels == int(row.slice)
+        wrong = said[mine & (labels != said)].tolist()
+        assert row.accuracy == pytest.approx(float((said[mine] == labels[mine]).double().mean()))
+        order = sorted(set(wrong), key=lambda one: (-wrong.count(one), one))
+        assert row.mistaken == {str(one): wrong.count(one) for one in order}
+    found.save(tmp_path / "a.ncov")
+    assert nc.Coverage.load(tmp_path / "a.ncov").by_slice() == found.by_slice()
+
+
+def test_without_labels_nothing_is_right_or_wrong(model):
+    inputs, _, weather = suite()
+    found = coverage(model)
+    found.assess(batches(inputs, None, weather), slices=["class"], progress=False)
+    assert {(row.judged, row.accuracy, len(row.mistaken)) for row in found.by_slice()[0].rows} == {(0, None, 0)}

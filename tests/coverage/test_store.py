@@ -1,5 +1,6 @@
 import hashlib
 import json
+import re
 import struct
 
 import numpy as np
@@ -388,3 +389,37 @@ def test_states_of_float64_outputs_load(tmp_path):
     coverage.update(activations={"fc": np.random.default_rng(0).standard_normal((9, 3))})
     coverage.save(tmp_path / "a.ncov")
     assert nc.Coverage.load(tmp_path / "a.ncov").values() == coverage.values()
+
+
+def _learnt(header):
+    return first(header)["learnt"]["fields"]
+
+
+@pytest.mark.parametrize(
+    ("criterion", "change", "message"),
+    [
+        (nc.NLC(rule="all"), lambda h: first(h).update(learnt=[]), "NLC(rule=all) learns nothing"),
+        (nc.CC(1), lambda h: first(h).update(learnt={"value": 3}), "CC(1) learns nothing"),
+        (nc.LVC(), lambda h: _learnt(h)["training"].pop(), "lvc.learnt.training has 1 parts, expected 2"),
+        (
+            nc.LVC(),
+            lambda h: _learnt(h)["training"][0]["fields"].update(varies=_learnt(h)["limit"]),
+            "limit holds float64",
+        ),
+        (nc.LVC(), lambda h: _learnt(h)["names"].__setitem__(0, {"value": 3}), "lvc.learnt.names.0 is 3"),
+        (nc.LVC(), lambda h: _learnt(h).update(constant=[{"value": 3}]), "constant layers (3,)"),
+        (nc.LVC(groups=2), lambda h: first(h)["parameters"].update(groups=10**9), "groups must be at most 1,000"),
+        (nc.LCC(), lambda h: _learnt(h).update(levels=_learnt(h)["layers"]), "numbers of kinds for"),
+    ],
+)
+def test_what_a_criterion_learnt_is_checked(tmp_path, criterion, change, message):
+    """Against the layers, in files that somebody made who can write checksums."""
+    cov = nc.Coverage.of_layers({"a": 3, "b": 2}, [criterion])
+    layers = {"a": torch.randn(60, 3), "b": torch.randn(60, 2)}
+    if criterion.learns:
+        cov.calibrate(activations=[nc.Activations(layers=layers)])
+    cov.update(activations=layers)
+    cov.save(tmp_path / "x.ncov")
+    edit_header(tmp_path / "x.ncov", change)
+    with pytest.raises(nc.NeuralcovError, match=re.escape(message)):
+        nc.Coverage.load(tmp_path / "x.ncov")

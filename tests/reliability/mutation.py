@@ -61,7 +61,7 @@ def damaged_tree(tree, dice):
 def _damage_tree(tree, dice):
     places = list(_places(tree))
     if not places or dice.random() < 0.02:
-        return dice.choice(_VALUES)
+        return _value(dice)
     holder, key = dice.choice(places)
     kind = dice.randrange(6)
     if kind == 0:
@@ -80,8 +80,13 @@ def _damage_tree(tree, dice):
         if name in other if isinstance(other, dict) else name < len(other):
             holder[key] = json.loads(json.dumps(other[name]))
     else:
-        holder[key] = dice.choice(_VALUES)
+        holder[key] = _value(dice)
     return tree
+
+
+def _value(dice):
+    """Return a value of its own: what is put into a tree may be damaged there."""
+    return json.loads(json.dumps(dice.choice(_VALUES)))
 
 
 def _places(tree):

@@ -191,6 +191,14 @@ def test_names_that_are_none(run, campaign, order):
     refused(run("fuzz", "replay", "c", MODEL), "config.json: damaged")
 
 
+@pytest.mark.parametrize("change", [lambda c: c["checks"].append({}), lambda c: c["mutations"][1].update(name=[])])
+def test_checks_and_mutations_that_are_no_names(run, campaign, change):
+    config = json.loads((campaign / "config.json").read_text())
+    change(config)
+    (campaign / "config.json").write_text(json.dumps(config))
+    refused(run("fuzz", "show", "c"), "configuration, seeds and log do not go together")
+
+
 def test_a_bad_line_of_figures(run, campaign):
     path = campaign / "stats.jsonl"
     path.write_bytes(b"{bad}\n" + path.read_bytes())

@@ -20,7 +20,7 @@ LAYERS = (
 )
 SLICES = (
     SliceTable(
-        "class", (SliceRow("0", 30, {"LCC": 0.2}, {"LCC": 0.1}), SliceRow("10", 5, {"LCC": 0.1}, {"LCC": None}))
+        "class", (SliceRow("0", 30, {"LCC": 0.2}, {"LCC": 0.1}, 30, 27), SliceRow("10", 5, {"LCC": 0.1}, {"LCC": None}))
     ),
     SliceTable("weather", (SliceRow("rain", 12, {"LCC": 0.3}, {"LCC": 0.05}),)),
 )
@@ -50,6 +50,7 @@ def gate(figure, kind, name, least=None, most=None):
         (gate("LCC.lost", "slice", "weather=rain"), {"slice weather=rain": 0.05}),
         (gate("LCC.lost", "slice", "weather=*"), {"slice weather=rain": 0.05}),
         (gate("inputs", "slice", "weather=fog"), {"slice weather=fog": 0}),
+        (gate("accuracy", "class", "*"), {"class 0": 0.9, "class 7": None, "class 10": None}),
     ],
 )
 def test_where_figures_are(asked, found):
@@ -64,7 +65,7 @@ def test_where_figures_are(asked, found):
             gate("NC(0.5)", "layer", "conv.0"),
             r"'NC\(0.5\)' is no figure of a layer: there are NC\(0.75\), LCC.relative",
         ),
-        (gate("LCC.relative", "class", "1"), "no figure of a class: there are inputs, LCC, LCC.lost"),
+        (gate("LCC.relative", "class", "1"), "no figure of a class: there are inputs, accuracy, LCC, LCC.lost"),
         (gate("LCC", "slice", "time=night"), "slices by time were not measured .there are class, weather.; measure"),
         (gate("LCC", "slice", "rain"), "expected column=value"),
     ],

@@ -1,6 +1,7 @@
 """A value beside its reference: as varied, more, less, or not judged."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -33,8 +34,8 @@ def test_interpolated_in_the_logarithm_and_not_beyond(inputs, value, size):
     ("value", "error", "inputs", "said"),
     [
         # Two errors of a difference of two: 2·√2·0.02 = 0.0566.
-        (0.65, 0.02, 10, "as varied as training data (0.65 for 10 held-out training inputs)"),
-        (0.706, 0.02, 10, "as varied as training data (0.65 for 10 held-out training inputs)"),
+        (0.65, 0.02, 10, "as varied as training data (0.65 for 10 held-out training inputs, ± 0.057)"),
+        (0.706, 0.02, 10, "as varied as training data (0.65 for 10 held-out training inputs, ± 0.057)"),
         (0.707, 0.02, 10, "more than training data shows (0.65 for 10 held-out training inputs, ± 0.057)"),
         (0.593, 0.02, 10, "less than training data shows (0.65 for 10 held-out training inputs, ± 0.057)"),
         (0.9, None, 10, "0.65 for 10 held-out training inputs; no error is known: not judged"),
@@ -48,6 +49,14 @@ def test_what_that_makes_a_value(value, error, inputs, said):
     assert told == said
     shown = reference_in_words(value, {} if error is None else {"error": error}, inputs, CURVE.at(inputs))
     assert shown.startswith(said.partition("(")[0].partition(" for")[0])
+
+
+def test_a_larger_suite_is_judged_at_the_references_size_where_that_is_known():
+    # Ten of 40 inputs scatter twice as much as all: 2·√2·2·0.02 = 0.113.
+    for beside, said in ((0.70, "as varied"), (0.77, "more than"), (0.53, "less than")):
+        found = against_reference(0.9, 0.02, 40, replace(CURVE.at(40), beside=beside), lambda number: f"{number:.2g}")
+        assert found.verdict.startswith(said)
+        assert found.told.startswith(f"0.65 for 10 held-out training inputs, where as many of these show {beside:.2g}")
 
 
 def test_it_stands_beside_the_value():

@@ -146,6 +146,19 @@ def test_companions_on_another_network_stand_alone(folder):
     assert "diversity-text" not in {check.experiment for check in checks(results)}
 
 
+def test_a_generator_is_known_by_its_values(folder):
+    results = list(folder.results())
+    index = next(i for i, job in enumerate(results) if job.name == "diversity-generative.schemes.lcc")
+    (reading,) = results[index].result["suites"]["N/2"]
+    other = {**reading, "own": {**reading["own"], "SNAC": reading["own"]["SNAC"] * 1.02 + 0.01}}
+    suites = {**results[index].result["suites"], "N/2": [other]}
+    results[index] = JobResult(
+        results[index].name, {**results[index].content, "result": {**results[index].result, "suites": suites}}
+    )
+    names = {job.name for job in strangers(results)}
+    assert names == {"diversity-generative.schemes.lcc", "diversity-generative.schemes.run1.lcc"}
+
+
 def test_a_network_trained_again_is_another_subject(folder, tmp_path):
     (tmp_path / "cells").mkdir()
     (tmp_path / "plan.json").write_text((folder.path / "plan.json").read_text())

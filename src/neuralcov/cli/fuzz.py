@@ -44,6 +44,7 @@ from neuralcov.cli.fuzz_output import (
 from neuralcov.cli.fuzz_page import campaign_content
 from neuralcov.cli.fuzz_setup import CampaignNames, absolute_name, build
 from neuralcov.cli.fuzz_trust import Given, reopen
+from neuralcov.cli.fuzz_workers import RayAddress, WorkerCount, crew
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import write_json, write_text
 from neuralcov.fuzz.campaign.dataset import ARRAYS, export_dataset
@@ -103,6 +104,8 @@ def run(
     settings: FuzzSettings,
     device: options.Device = "cpu",
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Reproducible kernels only.")] = False,
+    workers: WorkerCount = None,
+    ray: RayAddress = None,
     shrink: Shrink = True,
     fail_on_faults: FailOnFaults = False,
 ) -> None:
@@ -137,10 +140,15 @@ def run(
         told = None if name is None or net is None else weights_of(name, net, file)[1]
         if told is not None:
             note(told)
-    with _hints(folder):
-        limit = None if minutes is None else 60 * minutes
+    with _hints(folder), crew(prepared, folder, workers, ray) as helpers:
         campaign = prepared.fuzzer.run(
-            iterations, seconds=limit, faults=faults, until_new=until_new, calls=calls, progress=True
+            iterations,
+            seconds=None if minutes is None else 60 * minutes,
+            faults=faults,
+            until_new=until_new,
+            calls=calls,
+            progress=True,
+            workers=helpers,
         )
     conclude(prepared, campaign, shrink, fail_on_faults)
 
@@ -161,16 +169,23 @@ def resume(
     faults: Faults = None,
     until_new: UntilNew = None,
     calls: Calls = None,
+    workers: WorkerCount = None,
+    ray: RayAddress = None,
     shrink: Shrink = True,
     fail_on_faults: FailOnFaults = False,
 ) -> None:
     """Go on with a campaign that was stopped or killed, to its limits or to new ones counted from its start."""
     given = Given(model, weights, data, styles, against, against_weights, device, trust)
     prepared = reopen(folder, given, searching=True)
-    with _hints(folder):
-        limit = None if minutes is None else 60 * minutes
+    with _hints(folder), crew(prepared, folder, workers, ray) as helpers:
         campaign = prepared.fuzzer.resume(
-            iterations, seconds=limit, faults=faults, until_new=until_new, calls=calls, progress=True
+            iterations,
+            seconds=None if minutes is None else 60 * minutes,
+            faults=faults,
+            until_new=until_new,
+            calls=calls,
+            progress=True,
+            workers=helpers,
         )
     if not campaign.exact:
         note("waves since the last checkpoint came out otherwise here than logged: coverage follows the log")

@@ -22,7 +22,7 @@ from neuralcov.sources.names import criterion_from_text, split_call
 from neuralcov.sources.samples import Samples
 from neuralcov.sources.texts import holds_texts, text_samples
 
-_CALIBRATION = "calibration.ncal"
+CALIBRATION = "calibration.ncal"
 # Sources whose names are paths.
 _PATHS = ("npz", "folder", "hf")
 
@@ -58,10 +58,11 @@ class CampaignNames:
 
 @dataclass(frozen=True, eq=False)
 class PreparedFuzzer:
-    """Hold a fuzzer ready to run, the seeds it was built from, and its models."""
+    """Hold a fuzzer ready to run, the seeds and names it was built from, and its models."""
 
     fuzzer: Fuzzer
     samples: Samples
+    names: CampaignNames
     model: nn.Module
     second_model: nn.Module | None = None
 
@@ -183,11 +184,11 @@ def build(
             },
         },
     )
-    return PreparedFuzzer(fuzzer, samples, model, second_model)
+    return PreparedFuzzer(fuzzer, samples, names, model, second_model)
 
 
 def _calibrate(coverage: Coverage, names: CampaignNames, batch: int, folder: Path, resumed: bool) -> None:
-    kept = folder / _CALIBRATION
+    kept = folder / CALIBRATION
     if resumed and kept.is_file():
         coverage.calibrate(kept)
     elif names.calibrate is not None:

@@ -278,8 +278,13 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
         """Return figures to show beside the value, such as its standard error. May wait for the device."""
         return {}
 
+    @property
+    def rarefies(self) -> bool:
+        """Whether a state tells the value of fewer inputs, so that nothing needs noting on the way."""
+        return type(self).rarefied is not Criterion.rarefied
+
     def rarefied(self, state: StateT, inputs: int) -> Estimate | None:
-        """Return the value of so many inputs drawn at random, where kinds are counted. May wait for the device."""
+        """Return the value of so many inputs drawn at random, where it can be told. May wait for the device."""
         return None
 
     def lacking(self, field: StateT, suite: StateT) -> tuple[Int[Tensor, "kinds"], ...] | None:
@@ -291,6 +296,10 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
 
         May wait for the device.
         """
+        return None
+
+    def forecast_error(self, state: StateT, inputs: int) -> float | None:
+        """Return the standard error of what :meth:`forecast` says, where it can be told. May wait for the device."""
         return None
 
     def notes(self, state: StateT) -> tuple[str, ...]:

@@ -206,10 +206,17 @@ class Measurement:
         if self.collection.empty:
             return {}
         inputs, known = self.collection.inputs, self.learnt.references
-        return {
+        found = {
             name: known[name].at(inputs)
             for name, definition in self.collection.definitions.items()
             if name in known and known[name].definition == definition
+        }
+        # Beside fewer held-out inputs stand as many of the suite's, where a state tells what these show.
+        fewer = {reference.inputs for reference in found.values() if reference.inputs < inputs}
+        drawn = {size: self.collection.rarefied(size) for size in fewer}
+        return {
+            name: replace(one, beside=drawn[one.inputs][name].value) if name in drawn.get(one.inputs, {}) else one
+            for name, one in found.items()
         }
 
     def findings(self) -> tuple[Finding, ...]:

@@ -74,7 +74,7 @@ class CollectionReadings:
 
     @in_turn
     def rarefied(self, inputs: int) -> dict[str, Estimate]:
-        """Return the values of so many of the inputs drawn at random, for criteria that count kinds."""
+        """Return the values of so many of the inputs drawn at random, for criteria that can tell."""
         if self.layout is None:
             return {}
         found = {c.name: c.rarefied(s, inputs) for c, s in zip(self.criteria, self.states, strict=True)}
@@ -87,6 +87,14 @@ class CollectionReadings:
             return {}
         found = {c.name: c.forecast(s, inputs) for c, s in zip(self.criteria, self.states, strict=True)}
         return {name: value for name, value in found.items() if value is not None}
+
+    @in_turn
+    def forecast_errors(self, inputs: int) -> dict[str, float]:
+        """Return the standard errors of what :meth:`forecast` says, for criteria that can tell."""
+        if self.layout is None:
+            return {}
+        found = {c.name: c.forecast_error(s, inputs) for c, s in zip(self.criteria, self.states, strict=True)}
+        return {name: error for name, error in found.items() if error is not None}
 
     @in_turn
     def by_layer(self, *, alone: bool = True) -> tuple[LayerRow, ...]:

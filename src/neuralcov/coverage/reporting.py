@@ -11,6 +11,7 @@ from html import escape
 from neuralcov.core.errors import CoverageWarning, InputError, MissingExtraError
 from neuralcov.core.files import Place
 from neuralcov.coverage.data import CoverageData
+from neuralcov.coverage.environment import to_utc
 from neuralcov.report.content import ReportContent
 from neuralcov.report.formats import format_of, write_report
 from neuralcov.report.html import render_summary
@@ -78,7 +79,10 @@ class ReportingCoverage(CoverageData):
             named = model or str(names.get("model") or of_class)
             result = self.results(model=named, suite=suite or str(names.get("data") or ""), missing=True)
         if not result.provenance:
-            result = replace(result, provenance=self.provenance())
+            runs = self._measurement.seen.runs
+            times = [run.last for run in runs if run.last is not None]
+            measured = {"measured": to_utc(max(times))} if times else {}
+            result = replace(result, provenance={**self.provenance(), **measured})
         return ReportContent(result, verdict, comparison, {one.name: _about(one) for one in self.criteria})
 
     def _repr_html_(self) -> str:

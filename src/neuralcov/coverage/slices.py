@@ -7,6 +7,7 @@ is exact for criteria that promise it: one pass over the data and one state per 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +24,7 @@ from neuralcov.core.memory import show_bytes
 from neuralcov.core.records import map_tensors
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.ownership import Holding, Owned
+from neuralcov.coverage.suite_counts import decisions_of
 from neuralcov.results.slices import SliceRow, SliceTable
 
 # Slices of one column; values that come after these share one more slice.
@@ -30,6 +32,8 @@ MOST_SLICES = 1000
 # Bytes that the states of all slices may take.
 SLICE_MEMORY = 2 << 30
 OTHERS = "(all others)"
+# So many wrong answers of a class are named.
+_MISTAKES = 3
 _NOT_GIVEN = "(none)"
 
 
@@ -43,10 +47,27 @@ def check_columns(columns: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(eq=False)
 class _Slice:
-    """Hold the states of one slice, by criterion, and the number of its inputs."""
+    """Hold the states of one slice, by criterion, the number of its inputs, and how many the model is right about."""
 
     inputs: int = 0
+    judged: int = 0
+    right: int = 0
+    mistaken: Counter[int] = field(default_factory=Counter)
     states: dict[str, Holding[Any]] = field(default_factory=dict)
+
+    def note_answers(self, labels: Sequence[int], decisions: Sequence[int], *, named: bool) -> None:
+        """Note which answers are right, and with ``named`` what was said in place of the others."""
+        wrong = [said for label, said in zip(labels, decisions, strict=True) if label != said]
+        self.judged += len(labels)
+        self.right += len(labels) - len(wrong)
+        if named:
+            self.mistaken.update(wrong)
+
+    @property
+    def most_mistaken(self) -> dict[str, int]:
+        """What wrong answers say most often, and how often."""
+        order = sorted(self.mistaken, key=lambda said: (-self.mistaken[said], said))
+        return {str(said): self.mistaken[said] for said in order[:_MISTAKES]}
 
 
 class SliceStates:
@@ -77,12 +98,18 @@ class SliceStates:
 
     def observe(self, batch: Activations) -> None:
         """Observe a batch, each input in its slice of every column."""
+        decisions = decisions_of(batch)
+        answers = None
+        if batch.labels is not None and decisions is not None:
+            answers = batch.labels.tolist(), decisions.tolist()
         for column, slices in self._slices.items():
             for value, rows in _by_value(_values(batch, column, first=not slices)).items():
                 name = value if value in slices or len(slices) < self._most else OTHERS
                 found = slices.get(name) or self._begin(column, name, batch.layout)
                 part = batch if len(rows) == batch.size else batch.take(torch.tensor(rows, device=batch.device))
                 found.inputs += len(rows)
+                if answers is not None:
+                    found.note_answers(*([given[row] for row in rows] for given in answers), named=column == CLASS)
                 for criterion in self._criteria:
                     found.states[criterion.name] = found.states[criterion.name].observe(criterion, part)
 
@@ -145,6 +172,9 @@ class SliceStates:
                 slices[value].inputs,
                 {name: alone[name][i] if name in alone else None for name in self._collection.names},
                 {name: lost[name][i] if name in lost else None for name in self._collection.names},
+                slices[value].judged,
+                slices[value].right,
+                slices[value].most_mistaken,
             )
             for i, value in enumerate(order)
         )

@@ -309,6 +309,8 @@ class _Entry:
             return
         bare = Layout(layout.widths, "meta")
         learnt = self.criterion.learnt_template(bare)
+        if not self.criterion.learns and self.learnt != {"value": None}:
+            raise file.error(f"{self.criterion.name} learns nothing, and the file says what it learnt")
         if learnt is not None and self.learnt != {"value": None}:
             require_form(self.learnt, *learnt, file.tensors, f"{self.key}.learnt")
         try:

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from neuralcov.core import arguments as checks
-from neuralcov.core.abundance import error_by_unequal_folds
+from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations, Stack
 from neuralcov.core.cost import Cost, Workload
 from neuralcov.core.counts import VALID, count_admitted, no_counts, not_finite
@@ -29,8 +29,8 @@ from neuralcov.criteria.cell_hits import (
     NeuronMarks,
     empty_planes,
     fold_bits,
-    only_by_fold,
 )
+from neuralcov.criteria.cells_by_folds import CellsByFolds
 from neuralcov.criteria.kind_set import FOLD_COUNT, FOLDS
 from neuralcov.kernels.operations import triton_available
 
@@ -232,16 +232,29 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
 
         Leaving out a fold takes away the cells that only it has hit.
         """
-        kept = folds_of(state)
-        if kept is None:
-            return {}
-        bits, by_fold = kept
-        if not self._flat and self.cells > 1:
-            bits = [part[..., 1:] for part in bits]
-        alone = torch.stack([only_by_fold(part) for part in bits]).sum(0)
-        used = by_fold > 0
-        left = ((self._count(state) - alone).double() / self._total(state))[used]
-        return {"error": error_by_unequal_folds(self.value(state), left, by_fold[used])} if len(left) > 1 else {}
+        found = self._by_folds(state)
+        error = None if found is None else found.error
+        return {} if error is None else {"error": error}
+
+    @property
+    @override
+    def rarefies(self) -> bool:
+        return self.errors
+
+    @override
+    def rarefied(self, state: AnyBitmap, inputs: int) -> Estimate | None:
+        found = self._by_folds(state)
+        return None if found is None else found.rarefied(inputs)
+
+    @override
+    def forecast(self, state: AnyBitmap, inputs: int) -> float | None:
+        found = self._by_folds(state)
+        return None if found is None else found.forecast(inputs)
+
+    @override
+    def forecast_error(self, state: AnyBitmap, inputs: int) -> float | None:
+        found = self._by_folds(state)
+        return None if found is None else found.forecast_error(inputs)
 
     @override
     def exclusions(self, batch: Activations) -> Int[Tensor, "batch"]:
@@ -284,6 +297,14 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         if self._flat:
             return FlatBitmapState(counts, state.widths, covered[0], None if bits is None else bits[0], by_fold)
         return BitmapState(counts, state.widths, tuple(covered), None if bits is None else tuple(bits), by_fold)
+
+    def _by_folds(self, state: AnyBitmap) -> CellsByFolds | None:
+        """Return how many cells which folds have hit, where folds were kept."""
+        kept = folds_of(state)
+        if kept is None:
+            return None
+        bits = kept[0] if self._flat or self.cells == 1 else [part[..., 1:] for part in kept[0]]
+        return CellsByFolds.of(bits, kept[1], self._total(state))
 
     def _ticked(self, ticks: Tensor) -> Tensor:
         """Count the covered cells per layer, without the one that stands for nothing."""

@@ -139,8 +139,3 @@ def fold_bits(planes: Bool[Tensor, "folds_and_one *cells"]) -> Int[Tensor, "*cel
     # Block by block: words for every plane at once would take twenty bytes a cell.
     parts = [(cells[:, some] * powers).sum(0, dtype=FOLDS) for some in blocks(cells.shape[1], FOLD_COUNT, cells.device)]
     return torch.cat(parts).view(planes.shape[1:])
-
-
-def only_by_fold(bits: Int[Tensor, "*cells"]) -> Int[Tensor, "folds"]:
-    """Count, for each fold, the cells that it alone has hit."""
-    return torch.stack([(bits == 1 << fold).sum() for fold in range(FOLD_COUNT)])

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from neuralcov.core.input_names import CLASS
 from neuralcov.report.text import as_ranges, figures_in_words, show_share, show_value, value_with_error
 from neuralcov.results.compare import Comparison
 from neuralcov.results.figures import find_figure
 from neuralcov.results.gate import Verdict
-from neuralcov.results.references import AS_VARIED, LESS, MORE, against_reference
+from neuralcov.results.references import AS_VARIED, LESS, MORE, Against, against_reference
 from neuralcov.results.results import Results
 from neuralcov.results.sanity import Sanity
 from neuralcov.results.sections import GrowthCurve, Reference
@@ -18,6 +19,7 @@ from neuralcov.results.sections import GrowthCurve, Reference
 # States of a headline or a check: each has a sign of its own beside its colour.
 FINE, REMARK, BAD = "ok", "warn", "bad"
 _STEPS = 3
+_LARGE = ("relative", "relative_error", "off_map", "off_map_expected", "next")
 # Below this share more inputs of the same sort are hardly worth their cost.
 _LITTLE = 0.05
 
@@ -57,11 +59,12 @@ class Said:
 
 @dataclass(frozen=True)
 class Card:
-    """Hold what stands on the card of one criterion."""
+    """Hold what stands on the card of one criterion; ``large`` are figures worth as much room as the value."""
 
     name: str
     about: str
     value: str
+    large: tuple[tuple[str, str], ...]
     beside: tuple[str, ...]
     against: Said | None
     second_half: str | None
@@ -73,7 +76,8 @@ def headline(content: ReportContent) -> Said:
     """Say in one sentence whether the suite is fine, alarms before gates before remarks."""
     result, verdict = content.result, content.verdict
     alarms = () if result.sanity is None else result.sanity.alarms
-    remarks = len(warnings(result)) + sum(check.state == REMARK for check in sanity_checks(result.sanity))
+    remarks = len(remarks_of(result))
+    varied = "" if alarms else as_training(result)
     named = f"{remarks} remark{'s' if remarks != 1 else ''}" if remarks else "no remarks"
     if verdict is not None and not verdict.met:
         failed = sum(not check.fine for check in verdict.checks)
@@ -86,9 +90,33 @@ def headline(content: ReportContent) -> Said:
         rest = f"{len(verdict.checks) - waived} of {len(verdict.checks)} checks are met"
         rest += f", {waived} waived." if waived else "."
         state = REMARK if waived or alarms else FINE
-        return Said(state, f"This suite meets its gate, with {named}.", f"{rest} {_alarmed(len(alarms))}".strip())
+        rest = f"{varied} {rest} {_alarmed(len(alarms))}".strip()
+        return Said(state, f"This suite meets its gate, with {named}.", rest)
     state = REMARK if remarks else FINE
-    return Said(state, f"No alarm stands, with {named}.", "No gate was set: the figures below are for you to judge.")
+    rest = f"{varied} No gate was set: the figures below are for you to judge.".strip()
+    return Said(state, f"No alarm stands, with {named}.", rest)
+
+
+def remarks_of(result: Results) -> list[str]:
+    """Return what a person should bear in mind, in a few words each."""
+    return [check.head for check in sanity_checks(result) if check.state == REMARK] + warnings(result)
+
+
+def as_training(result: Results) -> str:
+    """Say how varied the suite is beside training data, as far as anything tells."""
+    said = []
+    for name, figures in result.details.items():
+        if "relative" in figures:
+            error = f" (± {figures['relative_error']:.2f})" if "relative_error" in figures else ""
+            said.append(f"By {name} it is {figures['relative']:.2f}{error} × as varied as training data.")
+            break
+    verdicts = [_against_training(result, name, one).verdict for name, one in result.references.items()]
+    judged = [verdict for verdict in verdicts if verdict is not None]
+    if judged:
+        enough = sum(verdict != LESS for verdict in judged)
+        criteria = f"{len(judged)} criteria" if len(judged) > 1 else "1 criterion"
+        said.append(f"Under {enough} of {criteria} it shows no less than held-out training inputs.")
+    return " ".join(said)
 
 
 def _alarmed(alarms: int) -> str:
@@ -137,8 +165,9 @@ def _growth_step(result: Results) -> list[Said]:
     return [Said(REMARK, head, told, "growth")]
 
 
-def sanity_checks(sanity: Sanity | None) -> list[Said]:
+def sanity_checks(result: Results) -> list[Said]:
     """Say of everything that comes before the values whether it is fine; alarms first."""
+    sanity = result.sanity
     if sanity is None:
         return []
     alarmed = {alarm.name for alarm in sanity.alarms}
@@ -152,23 +181,39 @@ def sanity_checks(sanity: Sanity | None) -> list[Said]:
         state = BAD if "accuracy" in alarmed else FINE
         said.append(Said(state, f"{show_share(sanity.accuracy)} of the answers are right", of))
     if sanity.classes is not None:
-        said.append(_classes(sanity, alarmed))
+        said.append(_classes(sanity, alarmed, _class_sizes(result)))
     if sanity.unlike is not None:
         known = sanity.unlike_expected
         beside = "" if known is None else f"{show_share(known)} is expected of fresh training inputs."
         state = BAD if "unlike" in alarmed else FINE
         said.append(Said(state, f"{show_share(sanity.unlike)} of the inputs are unlike training data", beside))
     if sanity.duplicates is not None:
-        near = sanity.near_duplicates
-        beside = "" if near is None else f"{near:,} more behave, in every layer, as another does."
-        state = BAD if "duplicates" in alarmed else REMARK if sanity.duplicates or near else FINE
-        head = f"{sanity.duplicates:,} duplicates" if sanity.duplicates != 1 else "1 duplicate"
-        said.append(Said(state, head if sanity.duplicates else "No duplicates", beside))
+        said.append(_duplicates(sanity, alarmed))
     return said
 
 
-def _classes(sanity: Sanity, alarmed: set[str]) -> Said:
+def _duplicates(sanity: Sanity, alarmed: set[str]) -> Said:
+    parts = []
+    for count, one in ((sanity.duplicates, "duplicate"), (sanity.near_duplicates, "near duplicate")):
+        if count:
+            parts.append(f"{count:,} {one}{'s' if count != 1 else ''}")
+    state = BAD if "duplicates" in alarmed else REMARK if parts else FINE
+    told = "Near duplicates show the same kind as another input in every layer." if sanity.near_duplicates else ""
+    return Said(state, ", ".join(parts) or "No duplicates", told)
+
+
+def _class_sizes(result: Results) -> str:
+    """Say which class has fewest and which most inputs, where the suite was sliced by class."""
+    rows = next((table.rows for table in result.slices if table.column == CLASS), ())
+    if len(rows) < 2:
+        return ""
+    least, most = min(rows, key=lambda row: row.inputs), max(rows, key=lambda row: row.inputs)
+    return f"The smallest, {least.slice}, has {least.inputs:,} inputs, the largest, {most.slice}, {most.inputs:,}."
+
+
+def _classes(sanity: Sanity, alarmed: set[str], sizes: str) -> Said:
     known, by = sanity.classes_in_training, "By decision of the model." if sanity.by == "decision" else ""
+    by = f"{by} {sizes}".strip()
     if known is None:
         return Said(FINE, f"{sanity.classes:,} classes are seen", by)
     if not sanity.never_seen:
@@ -191,7 +236,9 @@ def cards(content: ReportContent) -> list[Card]:
     made = []
     for name, value in result.values.items():
         figures = result.details.get(name, {})
-        beside = [part for part in figures_in_words(figures).split(", ") if part]
+        large = _large(figures)
+        left = {key: number for key, number in figures.items() if not large or key not in _LARGE}
+        beside = [part for part in figures_in_words(left).split(", ") if part]
         if increase is not None:
             beside.insert(0, f"{show_value(increase[name])} of it added by this suite")
         curve, reference = result.growth.get(name), result.references.get(name)
@@ -201,6 +248,7 @@ def cards(content: ReportContent) -> list[Card]:
                 name,
                 content.about.get(name, ""),
                 value_with_error(value, figures),
+                large,
                 tuple(beside),
                 None if reference is None else _against(result, name, reference),
                 None if half is None else share_added(half),
@@ -209,6 +257,21 @@ def cards(content: ReportContent) -> list[Card]:
             )
         )
     return made
+
+
+def _large(figures: Mapping[str, float]) -> tuple[tuple[str, str], ...]:
+    """Return the figures by which people read a criterion that tells them itself what training data show."""
+    if "relative" not in figures:
+        return ()
+    error = f" ± {figures['relative_error']:.2f}" if "relative_error" in figures else ""
+    found = [(f"{figures['relative']:.2f}{error}", "× as varied as training data")]
+    if "off_map" in figures:
+        known = figures.get("off_map_expected")
+        beside = "" if known is None else f", {show_share(known)} expected"
+        found.append((show_share(figures["off_map"]), f"off the map of training data{beside}"))
+    if "next" in figures:
+        found.append((show_share(figures["next"]), "chance that the next input shows a new kind"))
+    return tuple(found)
 
 
 def share_added(half: float) -> str:
@@ -220,10 +283,14 @@ def share_added(half: float) -> str:
     return show_share(half) if half >= 0 else f"−{show_share(-half)}"
 
 
+def _against_training(result: Results, name: str, reference: Reference) -> Against:
+    error = find_figure(result, name).error
+    return against_reference(result.values[name], error, result.inputs, reference, show_value)
+
+
 def _against(result: Results, name: str, reference: Reference) -> Said:
     """Say what a value is beside that of held-out training inputs."""
-    error = find_figure(result, name).error
-    found = against_reference(result.values[name], error, result.inputs, reference, show_value)
+    found = _against_training(result, name, reference)
     if found.verdict is None:
         return Said(FINE, "", found.told)
     sign = {AS_VARIED: "=", MORE: ">", LESS: "<"}[found.verdict]

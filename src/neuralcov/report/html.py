@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from neuralcov.report import content as words
-from neuralcov.report import svg, tables
+from neuralcov.report import identity, svg, tables
 from neuralcov.report.content import ReportContent
 from neuralcov.report.page import picture_source, render_page, render_part
 from neuralcov.report.text import show_share, show_value
 from neuralcov.results.results import Results
-from neuralcov.results.sections import FewerInputs, Gallery, GalleryItem, GrowthCurve
+from neuralcov.results.sections import FewerInputs, GalleryItem, GrowthCurve
 
 _PICTURES = 64
 _TEXT = 400
@@ -41,6 +42,7 @@ class Shot:
     why: str
     said: str
     wrong: bool
+    letter: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Shots:
 def render_html(content: ReportContent) -> str:
     """Return the report as one page that needs nothing else."""
     result = content.result
-    checks = words.sanity_checks(result.sanity)
+    checks = words.sanity_checks(result)
     return render_page(
         "report.html",
         title=f"neuralcov: {content.title}",
@@ -67,19 +69,22 @@ def render_html(content: ReportContent) -> str:
         steps=words.next_steps(content),
         checks=checks,
         warnings=words.warnings(result),
+        remarks=words.remarks_of(result),
+        when=_when(result),
         cards=[
             (card, svg.sparkline(card.curve, card.reference) if card.curve else "") for card in words.cards(content)
         ],
         growth=list(_growth(result)),
         layers=tables.layer_table(result),
+        offmap=any(row.figures for row in result.layers),
         slices=tables.slice_page_tables(result),
         map=svg.scatter(result.map) if result.map is not None else "",
         outside=svg.outside(result.map) if result.map is not None and result.map.suite else 0,
-        galleries=list(_galleries(result.galleries)),
-        fewer=None if result.fewer is None else _fewer(result.fewer),
+        galleries=list(_galleries(result)),
+        fewer=None if result.fewer is None else _fewer(result.fewer, result.growth.get(result.fewer.criterion)),
         comparison=None if content.comparison is None else tables.comparison_page_table(content.comparison),
-        evidence=tables.evidence_rows(result),
-        procedure=tables.procedure_rows(result),
+        evidence=identity.evidence_rows(result),
+        procedure=identity.procedure_rows(result),
         forecasts=any(curve.forecast for curve in result.growth.values()),
         pictured=any(item.picture is not None for gallery in result.galleries for item in gallery.items),
         absent=absent_sections(content),
@@ -156,16 +161,24 @@ def _growth_words(curve: GrowthCurve) -> str:
     return f"{size - curve.sizes[-1]:,} more inputs of this kind would add {told}{beside}. {order}"
 
 
-def _galleries(galleries: tuple[Gallery, ...]) -> Iterator[Shots]:
+def _when(result: Results) -> str:
+    """Return the day and minute of the measurement, where they are known."""
+    told = str(result.provenance.get("measured") or "")
+    return f"{told[:10]} {told[11:16]} UTC" if told else ""
+
+
+def _galleries(result: Results) -> Iterator[Shots]:
     left = _PICTURES
-    for gallery in galleries:
+    letters = {} if result.map is None else {n: a for a, (n, *_) in zip(svg.LETTERS, result.map.named, strict=False)}
+    for gallery in result.galleries:
         items = []
         for item in gallery.items[:_ITEMS]:
             source = picture_source(item.picture) if item.picture is not None and left else None
             left -= source is not None
-            items.append(_shot(item, source))
+            items.append(replace(_shot(item, source), letter=letters.get(item.id, "")))
         pictures = any(item.picture is not None for item in items)
         yield Shots(gallery.title, gallery.explanation, tuple(items), pictures, len(gallery.items) - len(items))
+        letters = {}
 
 
 def _shot(item: GalleryItem, source: str | None) -> Shot:
@@ -177,14 +190,29 @@ def _shot(item: GalleryItem, source: str | None) -> Shot:
     return Shot(source, text[:_TEXT] + ("…" if len(text) > _TEXT else ""), item.id, item.why, said, wrong)
 
 
-def _fewer(fewer: FewerInputs) -> tuple[str, tables.PageTable]:
-    heads = [("Inputs", True), (f"{fewer.criterion} kept", True)]
+def _fewer(fewer: FewerInputs, curve: GrowthCurve | None) -> tuple[str, tables.PageTable]:
+    drawn = None if curve is None or curve.order != "rarefied" else [_at_random(curve, one) for one in fewer.shares]
+    heads = [("Inputs", False), (f"{fewer.criterion} kept", True)]
+    heads += [("At random", True)] if drawn is not None else []
     heads += [("Mistakes kept", True)] if fewer.mistakes is not None else []
     rows = []
     for place, size in enumerate(fewer.sizes):
         cells = [tables.Cell(show_share(fewer.shares[place]), str(fewer.shares[place]))]
+        if drawn is not None:
+            cells.append(tables.Cell("–" if drawn[place] is None else f"{drawn[place]:,}", str(drawn[place] or "–")))
         if fewer.mistakes is not None:
             cells.append(tables.Cell(show_share(fewer.mistakes[place]), str(fewer.mistakes[place])))
         rows.append(tables.TableRow(f"{size:,}", tuple(cells)))
     table = tables.PageTable("t-fewer", "How few inputs would do", tuple(heads), tuple(rows))
     return svg.kept_chart(fewer), table
+
+
+def _at_random(curve: GrowthCurve, share: float) -> int | None:
+    """Return how many inputs drawn at random keep a share of the value; ``None`` below the first size of a curve."""
+    wanted = share * curve.values[-1]
+    if wanted < curve.values[0]:
+        return None
+    for (low, below), (high, above) in pairwise(zip(curve.sizes, curve.values, strict=True)):
+        if below <= wanted <= above:
+            return low if above == below else round(low + (high - low) * (wanted - below) / (above - below))
+    return curve.sizes[-1]

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from neuralcov.core.arguments import require
+from neuralcov.report.svg import bar_styles
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -21,7 +22,7 @@ _LARGEST_PICTURE, _SIDE = 16_000, 64
 
 def render_page(template: str, **content: Any) -> str:
     """Return a page: a template in the common frame, whose policy names its style and its script by their SHA-256."""
-    style, script = _asset("report.css"), _asset("report.js")
+    style, script = _asset("report.css") + bar_styles(), _asset("report.js")
     policy = (
         f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"

@@ -25,7 +25,9 @@ _MARKDOWN = 60_000
 _SIGNS = {FINE: "✅", BAD: "❌"}
 # What may stand in XML 1.0, and in no line of text.
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_MEANINGFUL = re.compile(r"([\\`*_\[\]|~$]|^[#+-]|^\d+[.)])")
+_MEANINGFUL = re.compile(r"[\\`*_\[\]|~$]|^[#+-]")
+# A backslash before a digit would be shown, so it goes before the sign that makes it an item of a list.
+_ITEM = re.compile(r"^(\d{1,9})([.)])(?=\s|$)")
 
 
 def report_schema() -> dict[str, Any]:
@@ -83,7 +85,7 @@ def _markdown_parts(content: ReportContent) -> Iterator[str]:
             why = f" ({check.waived})" if check.waived and not check.met else ""
             yield f"| {_name(check.name)} | {state} | {_said(check.sentence + why)} |\n"
         yield "".join(f"\n- {_said(note)}" for note in content.verdict.notes) + "\n"
-    checks = words.sanity_checks(result.sanity)
+    checks = words.sanity_checks(result)
     if checks:
         yield "\n### Is it sane?\n\n"
         for sane in checks:
@@ -92,7 +94,8 @@ def _markdown_parts(content: ReportContent) -> Iterator[str]:
         yield f"- ⚠️ {_said(sentence)}\n"
     yield "\n### Criteria\n\n| criterion | value | second half added | beside it |\n|---|---:|---:|---|\n"
     for card in words.cards(content):
-        beside = [*card.beside, *([f"{card.against.head} {card.against.rest}".strip()] if card.against else [])]
+        beside = [" ".join(large) for large in card.large]
+        beside += [*card.beside, *([f"{card.against.head} {card.against.rest}".strip()] if card.against else [])]
         row = (_name(card.name), _said(card.value), card.second_half or "–", "; ".join(map(_said, beside)))
         yield f"| {' | '.join(row)} |\n"
     steps = words.next_steps(content)
@@ -123,8 +126,10 @@ def _said(text: str) -> str:
 
     >>> _said("a|b <i> *x* @me")
     'a\\|b &lt;i&gt; \\*x\\* @\u2060me'
+    >>> _said("0.5752 of 1"), _said("1. FC Cologne")
+    ('0.5752 of 1', '1\\. FC Cologne')
     """
-    plain = _MEANINGFUL.sub(r"\\\1", " ".join(text.split()))
+    plain = _ITEM.sub(r"\1\\\2", _MEANINGFUL.sub(r"\\\g<0>", " ".join(text.split())))
     return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "@\u2060")
 
 

@@ -15,11 +15,16 @@ from neuralcov.report.text import show_share, show_value
 from neuralcov.results.sections import FewerInputs, GrowthCurve, Reference, SuiteMap
 
 Points = Sequence[tuple[float, float]]
+Scale = Callable[[float], float]
 # So many bars tell the shape of a sorted strip.
 _STRIP = 24
 _MAP = (640.0, 420.0)
 _NAMED_CLASSES = 20
 _TICKS = 4
+# Where the horizontal axis of a chart lies.
+_FLOOR = 214.0
+LETTERS = "ABCDEFGHIJKL"
+"""What the most surprising inputs are called on the map and below their pictures."""
 
 
 def _short(number: float) -> str:
@@ -47,7 +52,7 @@ def _frame(width: float, height: float, body: str, *, kind: str, label: str | No
     return f'<svg class="{kind}" viewBox="0 0 {_short(width)} {_short(height)}" {told}>{body}</svg>'
 
 
-def _scale(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+def _scale(low: float, high: float, start: float, end: float) -> Scale:
     """Return what takes low … high to start … end; all goes to the middle if there is no width."""
     width = high - low
     return lambda value: start + (end - start) * ((value - low) / width if width else 0.5)
@@ -131,11 +136,11 @@ def count_chart(name: str, points: Points) -> str:
             drawn.append((across(x), drawn[-1][1]))
         drawn.append((across(x), up(y)))
     label = f"{name} over time: {show_value(own[-1][1])} after {own[-1][0]:,.0f} seconds"
-    body = _axes(most or 1.0, high or 1.0, 0.0, across, up) + _line(drawn, "s")
+    body = _axes(most or 1.0, high or 1.0, 0.0, across, up, " s") + _line(drawn, "s")
     return _frame(476, 246, body, kind="chart", label=label)
 
 
-def _axes(most: float, high: float, low: float, across: Callable[[float], float], up: Callable[[float], float]) -> str:
+def _axes(most: float, high: float, low: float, across: Scale, up: Scale, unit: str = " inputs") -> str:
     right = _short(across(most))
     parts = []
     for tick in ticks(high):
@@ -144,19 +149,21 @@ def _axes(most: float, high: float, low: float, across: Callable[[float], float]
     parts.append(f'<path class="axis" d="M44 {_short(up(low))}H{right}"/>')
     for tick in ticks(most):
         anchor = "end" if across(tick) > across(most) - 16 else "start" if tick == 0 else "middle"
-        parts.append(_text(across(tick), up(low) + 17, f"{tick:,.0f}", anchor=anchor))
+        told = f"{tick:,.0f}{unit}" if tick == ticks(most)[-1] else f"{tick:,.0f}"
+        parts.append(_text(across(tick), up(low) + 17, told, anchor=anchor))
     return "".join(parts)
 
 
-def _band(curve: GrowthCurve, across: Callable[[float], float], up: Callable[[float], float]) -> str:
+def _band(curve: GrowthCurve, across: Scale, up: Scale) -> str:
     """Draw two standard errors to either side."""
     rows = [
         (size, value, error)
         for size, value, error in zip(curve.sizes, curve.values, curve.errors or (), strict=True)
         if math.isfinite(value + error)
     ]
+    # Nothing is drawn below the axis.
     above = [(across(size), up(value + 2 * error)) for size, value, error in rows]
-    below = [(across(size), up(value - 2 * error)) for size, value, error in rows]
+    below = [(across(size), min(_FLOOR, up(value - 2 * error))) for size, value, error in rows]
     joined = " ".join(f"{_short(x)},{_short(y)}" for x, y in above + below[::-1])
     return f'<polygon class="band" points="{joined}"/>' if rows else ""
 
@@ -189,10 +196,26 @@ def _columns(heights: Sequence[float], label: str) -> str:
 
 
 def bar(share: float) -> str:
-    """Draw one share as a bar; the number stands beside it."""
+    """Draw one share as a bar; the number stands beside it. Its length is a class: a page has hundreds of them."""
     width = 0 if math.isnan(share) else round(100 * min(1.0, max(0.0, share)))
-    body = f'<path d="M0 0H{width}V6H0z"/>' if width else ""
-    return f'<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">{body}</svg>'
+    return f'<i class="bar b{width}"></i>'
+
+
+def bar_styles() -> str:
+    """Return the lengths of bars as style rules."""
+    return "".join(f".b{width}:after{{width:{width}%}}" for width in range(1, 101))
+
+
+def apart(errors: float, label: str) -> str:
+    """Draw by how many standard errors two figures are apart, on a scale of ±5, with a band of two to either side."""
+    across = _scale(-5, 5, 4, 116)
+    at = across(max(-5.0, min(5.0, errors)))
+    far = "tri" if abs(errors) > 2 else "sf"
+    body = (
+        f'<path class="soft" d="M{_short(across(-2))} 1H{_short(across(2))}V13H{_short(across(-2))}z"/>'
+        f'<path class="axis" d="M4 7H116M60 2V12"/><circle class="{far}" cx="{_short(at)}" cy="7" r="4"/>'
+    )
+    return _frame(120, 14, body, kind="apart", label=label)
 
 
 def scatter(points: SuiteMap) -> str:
@@ -211,6 +234,7 @@ def scatter(points: SuiteMap) -> str:
         f'<path class="pt suite" d="{_dots(_finite(right_ones), across, up)}"/>'
         + (f'<path class="tri" d="{triangles}"/>' if triangles else "")
         + _class_names(points, across, up)
+        + _letters(points, across, up)
         + _text(
             _MAP[0] - 10,
             _MAP[1] - 4,
@@ -249,13 +273,13 @@ def outside(points: SuiteMap) -> int:
     return sum(not (left <= x <= right and low <= y <= high) for x, y in both)
 
 
-def _within(low: float, high: float, start: float, end: float) -> Callable[[float], float]:
+def _within(low: float, high: float, start: float, end: float) -> Scale:
     """Return the same as ``_scale``, with what lies beyond put at the edge."""
     scale = _scale(low, high, start, end)
     return lambda value: scale(min(high, max(low, value)))
 
 
-def _dots(points: Points, across: Callable[[float], float], up: Callable[[float], float]) -> str:
+def _dots(points: Points, across: Scale, up: Scale) -> str:
     """Return one path of dots. Neighbours in the file are neighbours on the page, which keeps the numbers short."""
     placed = sorted({(round(across(x)), round(up(y))) for x, y in points})
     drawn, last = [], (0, 0)
@@ -266,7 +290,7 @@ def _dots(points: Points, across: Callable[[float], float], up: Callable[[float]
     return "".join(drawn)
 
 
-def _class_names(points: SuiteMap, across: Callable[[float], float], up: Callable[[float], float]) -> str:
+def _class_names(points: SuiteMap, across: Scale, up: Scale) -> str:
     names = sorted(set(points.classes))
     if not names or len(names) > _NAMED_CLASSES:
         return ""
@@ -277,6 +301,16 @@ def _class_names(points: SuiteMap, across: Callable[[float], float], up: Callabl
         if own:
             x, y = (sum(axis) / len(own) for axis in zip(*own, strict=True))
             drawn.append(_text(across(x), up(y) + 7, name[:12], "big", "middle"))
+    return "".join(drawn)
+
+
+def _letters(points: SuiteMap, across: Scale, up: Scale) -> str:
+    """Draw a letter beside each of the inputs that are shown as pictures too."""
+    drawn = []
+    for letter, (_, x, y) in zip(LETTERS, points.named, strict=False):
+        if math.isfinite(x) and math.isfinite(y):
+            drawn.append(f'<circle class="ring" cx="{_short(across(x))}" cy="{_short(up(y))}" r="4.5"/>')
+            drawn.append(_text(across(x) + 7, up(y) + 4.5, letter, "let"))
     return "".join(drawn)
 
 
@@ -306,5 +340,6 @@ KEY = {
     "mistakes": _mark('<polyline class="m" points="0,6 26,6"/>'),
     "training point": _mark('<path class="pt ref" d="M6 6h0m7 0h0m7 0h0"/>'),
     "suite point": _mark('<path class="pt suite" d="M6 6h0m7 0h0m7 0h0"/>'),
+    "letter": _mark('<circle class="ring" cx="9" cy="6" r="4.5"/><text class="let" x="16" y="10.5">A</text>'),
     "mistake point": _mark('<path class="tri" d="M13 1l5 9h-10z"/>'),
 }

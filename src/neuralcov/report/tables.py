@@ -1,19 +1,19 @@
-"""Tables of a report as rows of cells: layers with their neurons, slices, a comparison, what was measured with what."""
+"""Tables of a report as rows of cells: layers with their neurons, slices, a comparison."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from neuralcov.core.findings import LayerRow
+from neuralcov.core.input_names import CLASS
 from neuralcov.report import svg
 from neuralcov.report.text import as_ranges, show_share, show_value
-from neuralcov.results.compare import ABOVE, BELOW, EQUAL, Comparison
+from neuralcov.results.compare import ABOVE, BELOW, EQUAL, ERRORS_APART, Comparison
 from neuralcov.results.results import Results
 from neuralcov.results.sections import LayerNeurons
-from neuralcov.results.slices import SliceTable
+from neuralcov.results.slices import SliceRow, SliceTable
 
 # Criteria side by side; more do not fit a page.
 _CRITERIA = 4
@@ -21,7 +21,15 @@ _CRITERIA = 4
 _MANY = 13
 _MOST_ROWS = 250
 _NAMED = 5
+_LONG_NAME = 12
 _RANGES = 12
+_OFF_MAP = ".off_map"
+# What layers have beside values, and counts of neurons: how their columns are called.
+_FIGURES = {"relative": "× training", "off_map": "Off the map"}
+_COUNTS: dict[str, Callable[[LayerNeurons], int | None]] = {
+    "Dead": lambda row: row.dead_count,
+    "Constant": lambda row: row.constant_count,
+}
 _VERDICTS = {ABOVE: "above", BELOW: "below", EQUAL: "no difference"}
 
 
@@ -76,36 +84,63 @@ def layer_table(result: Results) -> PageTable | None:
         notes.append(f"Not shown by layer: {', '.join(names[_CRITERIA:])}; the JSON form has them.")
     shares = {name for name in shown if _are_shares([row.values.get(name) for row in result.layers])}
     neurons = {row.layer: row for row in result.neurons}
-    judged = any(row.dead_count is not None for row in result.neurons)
-    layers = list(result.layers)
-    first = next((name for name in shown if name in shares), None)
-    if len(layers) >= _MANY and first is not None:
-        layers.sort(key=lambda row: _known(row.values.get(first)))
-        notes.append(f"The least covered by {first} come first.")
+    beside = _beside(result)
+    layers, order = _worst_first(result, next((name for name in shown if name in shares), None), beside)
+    notes += [order] if order else []
     if len(layers) > _MOST_ROWS:
         notes.append(f"{_MOST_ROWS} of {len(layers):,} layers are shown; the JSON form has them all.")
-    rows = tuple(
-        TableRow(row.layer, tuple(_layer_cells(row, shown, shares, neurons, judged)), _drill(row, result, neurons))
-        for row in layers[:_MOST_ROWS]
-    )
-    heads = [("Layer", False), ("Neurons", True), *((name, True) for name in shown)]
-    heads += [("Dead", True), ("Constant", True)] if judged else []
-    return PageTable("t-layers", "Layers", tuple(heads), rows, tuple(notes))
-
-
-def _layer_cells(
-    row: LayerRow, shown: Sequence[str], shares: set[str], neurons: Mapping[str, LayerNeurons], judged: bool
-) -> Iterator[Cell]:
-    yield _number(row.neurons)
-    for name in shown:
-        yield _value(row.values.get(name), share=name in shares)
-    if judged:
+    counted = [name for name, count in _COUNTS.items() if any(count(row) is not None for row in result.neurons)]
+    if "Constant" in counted and not any(row.constant_count for row in result.neurons):
+        counted.remove("Constant")
+        notes.append("No neuron gave one value for all inputs.")
+    rows = []
+    for row in layers[:_MOST_ROWS]:
+        cells = [_number(row.neurons), *(_figure(row, name) for name in beside)]
+        cells += [_value(row.values.get(name), share=name in shares) for name in shown]
         found = neurons.get(row.layer)
-        for count in (None, None) if found is None else (found.dead_count, found.constant_count):
-            if count is None:
-                yield Cell("–", "–")
-            else:
-                yield Cell(f"{count:,}", str(count), state="warn" if count else "")
+        cells += [_count(None if found is None else _COUNTS[name](found)) for name in counted]
+        rows.append(TableRow(row.layer, tuple(cells), _drill(row, result, neurons)))
+    heads = [("Layer", False), ("Neurons", True), *((words, True) for words in beside.values())]
+    heads += [*((name, True) for name in shown), *((name, True) for name in counted)]
+    return PageTable("t-layers", "Layers", tuple(heads), tuple(rows), tuple(notes))
+
+
+def _beside(result: Results) -> dict[str, str]:
+    """Return figures beside values that layers have, with what they are called: those of the first criterion alone."""
+    found: dict[str, str] = {}
+    for name in result.values:
+        for figure, words in _FIGURES.items():
+            if any(row.figures.get(f"{name}.{figure}") is not None for row in result.layers):
+                found[f"{name}.{figure}"] = words
+        if found:
+            break
+    return found
+
+
+def _worst_first(result: Results, name: str | None, beside: Mapping[str, str]) -> tuple[list[LayerRow], str]:
+    """Return the layers, with many of them the worst first, and a sentence that says so."""
+    layers = list(result.layers)
+    if len(layers) < _MANY:
+        return layers, ""
+    off_map = next((figure for figure in beside if figure.endswith(_OFF_MAP)), None)
+    if off_map is not None:
+        layers.sort(key=lambda row: -_known(row.figures.get(off_map), -math.inf))
+        return layers, "Layers where most inputs are off the map come first."
+    if name is not None:
+        layers.sort(key=lambda row: _known(row.values.get(name)))
+        return layers, f"The least covered by {name} come first."
+    return layers, ""
+
+
+def _figure(row: LayerRow, name: str) -> Cell:
+    number = row.figures.get(name)
+    if number is None or math.isnan(number):
+        return Cell("–", "–")
+    return Cell(show_share(number) if name.endswith(_OFF_MAP) else f"{number:.2f}", f"{number:.6g}")
+
+
+def _count(count: int | None) -> Cell:
+    return Cell("–", "–") if count is None else Cell(f"{count:,}", str(count), state="warn" if count else "")
 
 
 def _drill(row: LayerRow, result: Results, neurons: Mapping[str, LayerNeurons]) -> tuple[tuple[str, str], ...]:
@@ -153,16 +188,38 @@ def _slices(result: Results, table: SliceTable, number: int) -> PageTable:
         rows = sorted(rows, key=lambda row: -row.inputs)[:_MOST_ROWS]
         notes.append(f"The largest {_MOST_ROWS} of {len(table.rows):,} are shown.")
     shares = {name for name in shown if _are_shares([row.alone.get(name) for row in table.rows])}
+    answered, mistaken = any(row.judged for row in rows), any(row.mistaken for row in rows)
+    counts = {name: _are_counts([row.alone.get(name) for row in table.rows]) for name in shown}
     made = []
     for row in rows:
         cells = [_number(row.inputs)]
+        cells += [_right(row, result)] if answered else []
+        cells += [Cell(_mistakes(row), numeric=False)] if mistaken else []
         for name in shown:
-            cells += [_value(row.alone.get(name), share=name in shares), _value(row.lost.get(name))]
+            cells.append(_value(row.alone.get(name), share=name in shares, count=counts[name]))
+            cells.append(_value(row.lost.get(name), count=counts[name]))
         made.append(TableRow(row.slice, tuple(cells)))
-    heads = [(table.column, False), ("Inputs", True)]
+    heads = [(table.column.capitalize() if table.column == CLASS else table.column, False), ("Inputs", True)]
+    heads += [("Right", True)] if answered else []
+    heads += [("Mistaken for", False)] if mistaken else []
     for name in shown:
-        heads += [(f"{name} alone", True), ("only here", True)]
+        heads += [(f"{_short(name, names)} alone", True), ("Only here", True)]
     return PageTable(f"t-slice-{number}", f"By {table.column}", tuple(heads), tuple(made), tuple(notes))
+
+
+def _right(row: SliceRow, result: Results) -> Cell:
+    """Return the share of right answers, marked where it is below that of all inputs by more than chance explains."""
+    share = row.accuracy
+    if share is None:
+        return Cell("–", "–")
+    whole = None if result.sanity is None else result.sanity.accuracy
+    low = whole is not None and share < whole - ERRORS_APART * math.sqrt(whole * (1 - whole) / row.judged)
+    return Cell(show_share(share), f"{share:.6g}", state="warn" if low else "")
+
+
+def _mistakes(row: SliceRow) -> str:
+    said = [f"{name} ×{times}" if times > 1 else name for name, times in row.mistaken.items()]
+    return ", ".join(said) or "–"
 
 
 def comparison_page_table(comparison: Comparison) -> PageTable:
@@ -173,66 +230,36 @@ def comparison_page_table(comparison: Comparison) -> PageTable:
         said = _VERDICTS.get(row.verdict, "not judged")
         why = f"{row.verdict} {said}" + (f": {row.why}" if row.why else "")
         state = "warn" if row.verdict == ABOVE else ""
-        cells = (_value(row.first), _value(row.second), Cell(error, error), Cell(why, why, state=state, numeric=False))
+        # The suite is to the right where it is above the baseline.
+        away = row.difference / row.error if row.error else None
+        drawn = "" if away is None else svg.apart(away, f"{away:+.1f} standard errors")
+        cells = (
+            _value(row.first),
+            _value(row.second),
+            Cell(error, error),
+            Cell("" if drawn else "–", "", drawn, numeric=False),
+            Cell(why, why, state=state, numeric=False),
+        )
         rows.append(TableRow(row.name, cells))
-    heads = (("Figure", False), ("Baseline", True), ("This suite", True), ("±", True), ("Baseline is", False))
+    heads = (
+        ("Figure", False),
+        ("Baseline", True),
+        ("This suite", True),
+        ("±", True),
+        ("Errors apart, band ±2", False),
+        ("Baseline is", False),
+    )
     return PageTable("t-comparison", "Comparison", heads, tuple(rows), comparison.notes)
-
-
-def evidence_rows(result: Results) -> list[tuple[str, str]]:
-    """Return what was measured with what, as names and values."""
-    rows = [("model", result.model), ("weights", result.weights or ""), ("model SHA-256", result.model_id or "")]
-    rows += [("suite", result.suite), ("inputs", f"{result.inputs:,}")]
-    for name in result.values:
-        definition = result.definitions.get(name)
-        known = result.calibration.get(name)
-        told = [f"definition {definition}"] if definition is not None else []
-        told.append(f"calibration {known}" if known else "needs no calibration")
-        rows.append((name, ", ".join(told)))
-    rows += [(name, value) for name, value in _flat(_without(result.provenance)) if name != "model: id"]
-    return [(name, value) for name, value in rows if value]
-
-
-def procedure_rows(result: Results) -> list[tuple[str, str]]:
-    """Return how the suite was measured, as far as that was noted."""
-    noted = dict(result.provenance.get("procedure") or {})
-    command = noted.pop("command", None)
-    rows = [("command", " ".join(map(str, command)))] if command else []
-    return rows + [(name, value) for name, value in _flat(noted) if value]
-
-
-def _without(provenance: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in provenance.items() if name != "procedure"}
-
-
-def _flat(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:
-    for key, value in content.items():
-        name = f"{above}{key}".replace("_", " ")
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{name}: ")
-        elif isinstance(value, (list, tuple)):
-            if len(value) > _RANGES:
-                yield name, f"{len(value):,} entries"
-            else:
-                yield name, ", ".join(_words(item) for item in value)
-        elif value is not None:
-            yield name, _words(value)
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return " ".join(f"{key} {_words(item)}" for key, item in value.items())
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _number(value: int) -> Cell:
     return Cell(f"{value:,}", str(value))
 
 
-def _value(value: float | None, *, share: bool = False) -> Cell:
+def _value(value: float | None, *, share: bool = False, count: bool = False) -> Cell:
     if value is None or math.isnan(value):
         return Cell("–", "–")
-    return Cell(show_value(value), f"{value:.6g}", svg.bar(value) if share else "")
+    return Cell(f"{value:,.0f}" if count else show_value(value), f"{value:.6g}", svg.bar(value) if share else "")
 
 
 def _are_shares(values: Sequence[float | None]) -> bool:
@@ -240,5 +267,17 @@ def _are_shares(values: Sequence[float | None]) -> bool:
     return bool(known) and all(0 <= value <= 1 for value in known)
 
 
-def _known(value: float | None) -> float:
-    return math.inf if value is None or math.isnan(value) else value
+def _short(name: str, names: Sequence[str]) -> str:
+    """Return a name without its settings where it is long and no other begins as it does."""
+    head = name.partition("(")[0]
+    alone = sum(other.partition("(")[0] == head for other in names) == 1
+    return head if alone and len(name) > _LONG_NAME else name
+
+
+def _are_counts(values: Sequence[float | None]) -> bool:
+    known = [value for value in values if value is not None]
+    return any(value > 1 for value in known) and all(value == int(value) for value in known)
+
+
+def _known(value: float | None, otherwise: float = math.inf) -> float:
+    return otherwise if value is None or math.isnan(value) else value

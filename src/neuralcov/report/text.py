@@ -181,7 +181,7 @@ def reference_in_words(value: float, figures: Mapping[str, float], inputs: int, 
     """Say what a value is beside that of as many held-out training inputs.
 
     >>> reference_in_words(0.56, {"error": 0.02}, 500, Reference(0.58, 500, (500,), (0.58,)))
-    'as varied as training data (0.5800 for 500 held-out training inputs)'
+    'as varied as training data (0.5800 for 500 held-out training inputs, ± 0.0566)'
     """
     error = next((figures[name] for name in _ERRORS if name in figures), None)
     found = against_reference(value, error, inputs, reference, show_value)

@@ -41,6 +41,12 @@ def rows_to_show(table: InputTable, nearest: Mapping[int, str]) -> list[int]:
     return list(dict.fromkeys(row for chosen in _choose(table, nearest) for row, _ in chosen.rows))
 
 
+def surprising_rows(table: InputTable) -> list[int]:
+    """Return the rows of the most surprising inputs, the most surprising first."""
+    chosen = _surprising(table)
+    return [] if chosen is None else [row for row, _ in chosen.rows]
+
+
 def make_galleries(table: InputTable, views: Mapping[int, View], nearest: Mapping[int, str]) -> tuple[Gallery, ...]:
     """Return the inputs to look at, by why.
 

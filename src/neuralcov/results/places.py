@@ -53,7 +53,7 @@ class PlacedGate:
     """Ask something of a figure in one place.
 
     Args:
-        figure: a criterion or a figure beside it; for classes and slices also ``NAME.lost`` and ``inputs``.
+        figure: a criterion or a figure beside it; for classes and slices also ``NAME.lost``, ``inputs``, ``accuracy``.
         place: where.
         least: what it must reach there, if anything.
         most: what it must not exceed there, if anything.
@@ -110,6 +110,8 @@ def _of_slices(result: Results, gate: PlacedGate) -> dict[Place, float | None]:
         names.sort(key=lambda name: (not name.isdecimal(), int(name) if name.isdecimal() else 0, name))
     wanted = Place(kind, value).chosen(names) or ([] if Place(kind, value).several else [value])
     figures: dict[str, Callable[[SliceRow], float | None]] = {"inputs": lambda row: row.inputs}
+    if any(row.judged for row in table.rows):
+        figures["accuracy"] = lambda row: row.accuracy
     for name in result.values:
         figures[name], figures[f"{name}.lost"] = _reader("alone", name), _reader("lost", name)
     _require(gate, list(figures))

@@ -87,12 +87,16 @@ def against_reference(
     shown = show(reference.value)
     told = f"{shown} for {reference.inputs:,} held-out training inputs"
     if reference.inputs < inputs:
-        return Against(None, f"{told}, fewer than these: not judged")
+        if reference.beside is None:
+            return Against(None, f"{told}, fewer than these: not judged")
+        value = reference.beside
+        told += f", where as many of these show {show(value)}"
+        # Fewer inputs scatter more.
+        error = None if error is None else error * math.sqrt(inputs / reference.inputs)
     if error is None or not math.isfinite(error):
         return Against(None, f"{told}; no error is known: not judged")
     # The reference scatters as the suite does: both have as many inputs.
     difference = value - reference.value
     reach = _ERRORS * math.sqrt(2) * error
-    if abs(difference) <= reach:
-        return Against(AS_VARIED, told)
-    return Against(MORE if difference > 0 else LESS, f"{told}, ± {show(reach)}")
+    verdict = AS_VARIED if abs(difference) <= reach else MORE if difference > 0 else LESS
+    return Against(verdict, f"{told}, ± {show(reach)}")

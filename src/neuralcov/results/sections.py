@@ -49,12 +49,15 @@ class Reference:
         inputs: how many held-out inputs the value is for; fewer than the suite's where there were no more.
         sizes: the sizes it was taken at.
         values: the value at each size.
+        beside: where the suite has more inputs than were held out: its value for as many of them, drawn at random;
+            ``None`` where that cannot be told, or need not.
     """
 
     value: float
     inputs: int
     sizes: tuple[int, ...]
     values: tuple[float, ...]
+    beside: float | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,7 @@ class SuiteMap:
         suite: points (x, y), at most 2,000.
         classes: the class of each point of the suite, as text; empty where none is known.
         wrong: whether the model was wrong about it; empty where no labels are known.
+        named: (name, x, y) of the most surprising inputs, which reports show as pictures too.
     """
 
     layer: str
@@ -107,6 +111,7 @@ class SuiteMap:
     suite: tuple[tuple[float, float], ...]
     classes: tuple[str, ...] = ()
     wrong: tuple[bool, ...] = ()
+    named: tuple[tuple[str, float, float], ...] = ()
 
 
 @dataclass(frozen=True)

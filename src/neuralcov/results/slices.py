@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 
@@ -16,12 +16,23 @@ class SliceRow:
         inputs: how many these are.
         alone: by criterion, the value that these inputs alone have; ``None`` where it was not measured.
         lost: by criterion, by how much the value of all inputs is above that of all but these; ``None`` likewise.
+        judged: how many have both a label and a class that the model chose.
+        right: for how many of these the two agree.
+        mistaken: of a class by label, what the model took its inputs for where it is wrong, and how often.
     """
 
     slice: str
     inputs: int
     alone: Mapping[str, float | None]
     lost: Mapping[str, float | None]
+    judged: int = 0
+    right: int = 0
+    mistaken: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of right answers, ``None`` where labels or decisions are not known."""
+        return self.right / self.judged if self.judged else None
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,15 @@ class SliceTable:
     def from_json(cls, content: Mapping[str, Any]) -> SliceTable:
         """Read what a file holds."""
         rows = tuple(
-            SliceRow(str(row["slice"]), int(row["inputs"]), _numbers(row["alone"]), _numbers(row["lost"]))
+            SliceRow(
+                str(row["slice"]),
+                int(row["inputs"]),
+                _numbers(row["alone"]),
+                _numbers(row["lost"]),
+                int(row.get("judged", 0)),
+                int(row.get("right", 0)),
+                {str(name): int(times) for name, times in row.get("mistaken", {}).items()},
+            )
             for row in content["rows"]
         )
         return cls(str(content["column"]), rows, tuple(str(note) for note in content["notes"]))

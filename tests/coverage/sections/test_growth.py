@@ -59,7 +59,7 @@ def test_kinds_are_rarefied_and_foretold_by_the_state_alone(model, tmp_path):
     found = coverage(model)
     found.assess(batches(suite(80), 10), progress=False)
     curve = found.results().growth["TKNP(2)"]
-    assert (curve.sizes, curve.order, curve.cost) == ((1, 2, 3, 5, 10, 20, 40, 80), "rarefied", None)
+    assert (curve.sizes, curve.order, curve.cost) == ((1, 2, 3, 5, 8, 10, 20, 30, 40, 60, 80), "rarefied", None)
     expected = {n: found.rarefied(n)["TKNP(2)"] for n in curve.sizes}
     assert curve.values == tuple(expected[n][0] for n in curve.sizes)
     assert curve.errors == tuple(expected[n][1] for n in curve.sizes)

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -117,7 +118,9 @@ def test_the_map_goes_with_a_saved_calibration(net, tmp_path):
     other = nc.Coverage(net, [nc.KMNC(10)])
     other.calibrate(tmp_path / "a.ncal")
     other.assess(suite(slice(60)), keep_inputs=True, progress=False)
-    assert other.results().map == found.results().map
+    # The most surprising are named on the map where something tells surprise, as KMNC does not.
+    assert other.results().map == replace(found.results().map, named=())
+    assert [name for name, *_ in found.results().map.named] == [item.id for item in found.results().galleries[0].items]
 
 
 def test_without_inputs_a_file_shows_and_names_none(net, tmp_path):

@@ -142,13 +142,14 @@ def _network(job: JobResult) -> str:
 
 
 def _others(jobs: Sequence[JobResult], companions: Mapping[str, JobResult]) -> set[str]:
-    """Return the networks that were not the same ones when companions ran, by accuracy and check on the test suite."""
+    """Return the networks that were not the same ones when companions ran, by accuracy and check on plain suites."""
     found = set()
     for job in jobs:
         other = companions.get(_key(job))
-        if other is not None and "training" in job.result and "accuracy" in job.result:
+        if other is not None and "training" in job.result:
             gap = max(_gap(*pair) for pair in _shared(job.result, other.result))
-            if gap > _NEARLY or abs(job.result["accuracy"] - other.result["accuracy"]) > _AS_ACCURATE:
+            better = job.result.get("accuracy", 0.0) - other.result.get("accuracy", 0.0)
+            if gap > _NEARLY or abs(better) > _AS_ACCURATE:
                 found.add(_network(job))
     return found
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from neuralcov.core.criterion import Criterion
-from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
+from neuralcov.coverage.collection import CriterionCollection
 from neuralcov.results.sections import GrowthCurve
 
 # Below the whole suite, so many halves: the first size is a thousandth.
@@ -43,7 +42,7 @@ class GrowthRecorder:
 
     def __init__(self, collection: CriterionCollection, batches: int | None) -> None:
         self._collection = collection
-        self._noted = {c.name: _Noted() for c in collection.criteria if not _rarefies(c)}
+        self._noted = {c.name: _Noted() for c in collection.criteria if not c.rarefies}
         self._batches = 0
         known = batches if batches is not None and batches > 1 else None
         self._points = None if known is None else _halves(known, _HALVES)
@@ -88,28 +87,26 @@ class GrowthRecorder:
 def rarefied_growth(collection: CriterionCollection) -> dict[str, GrowthCurve]:
     """Return the curves that states tell by themselves: means over all orders, and what as many inputs again show."""
     inputs = collection.inputs
-    sizes = sorted(_halves(inputs, _RAREFIED_SIZES) | {inputs}) if inputs > 1 else []
+    # Tenths and eighths for those that know folds alone, into which they cannot look.
+    between = {-(-inputs * part // 40) for part in (4, 15, 30)}
+    sizes = sorted(_halves(inputs, _RAREFIED_SIZES) | between | {inputs}) if inputs > 1 else []
     points: dict[str, list[tuple[int, float, float]]] = {}
     for size in sizes:
         for name, estimate in collection.rarefied(size).items():
             points.setdefault(name, []).append((size, estimate.value, estimate.error))
     ahead = collection.forecast(2 * inputs) if points else {}
+    errors = collection.forecast_errors(2 * inputs) if points else {}
     return {
         name: GrowthCurve(
             tuple(size for size, _, _ in some),
             tuple(value for _, value, _ in some),
             tuple(error for _, _, error in some),
             "rarefied",
-            ((2 * inputs, ahead[name], None),) if name in ahead else (),
+            ((2 * inputs, ahead[name], errors.get(name)),) if name in ahead else (),
         )
         for name, some in points.items()
         if len(some) > 1
     }
-
-
-def _rarefies(criterion: AnyCriterion) -> bool:
-    """Return whether a criterion can tell the value of fewer inputs from its state."""
-    return type(criterion).rarefied is not Criterion.rarefied
 
 
 def _halves(whole: int, times: int) -> frozenset[int]:

@@ -13,7 +13,7 @@ from neuralcov.coverage.collection import CriterionCollection
 from neuralcov.coverage.sections.suite_map import MapRecorder, TrainingMap
 from neuralcov.coverage.sections.views import ViewStore
 from neuralcov.coverage.table_builder import TableBuilder
-from neuralcov.results.galleries import View, rows_to_show, wrong_inputs
+from neuralcov.results.galleries import View, rows_to_show, surprising_rows, wrong_inputs
 from neuralcov.results.input_table import InputTable
 from neuralcov.results.sections import SuiteMap
 
@@ -54,7 +54,8 @@ class InputKeeper:
             return None
         column = next((name for name in ("label", "prediction") if name in table.columns), None)
         classes = None if column is None else ["" if one is None else str(int(one)) for one in table[column]]
-        return self._map.finish(classes, wrong_inputs(table))
+        named = {row: str(table["id"][row]) for row in surprising_rows(table)}
+        return self._map.finish(classes, wrong_inputs(table), named)
 
     def views(self, table: InputTable, nearest: Mapping[int, str]) -> dict[int, View]:
         """Return what the inputs look like that are shown."""

@@ -38,7 +38,7 @@ def assessed_to_json(told: Assessed, tensors: dict[str, Tensor]) -> dict[str, An
     if told.spectra:
         content["spectra"] = {name: list(shares) for name, shares in told.spectra.items()}
     if told.map is not None:
-        content["map"] = {"layer": told.map.layer, "explained": list(told.map.explained)}
+        content["map"] = {"layer": told.map.layer, "explained": list(told.map.explained), "named": told.map.named}
         for name, points in (("training", told.map.training), ("suite", told.map.suite)):
             tensors[f"{_AT}map.{name}"] = torch.tensor(points, dtype=torch.float32).reshape(-1, 2)
         tensors[f"{_AT}map.of"] = _text_tensor([told.map.classes, told.map.wrong])
@@ -125,6 +125,7 @@ def _map(content: Mapping[str, Any], file: Container) -> SuiteMap:
         points[1],
         tuple(map(str, classes)),
         tuple(map(bool, wrong)),
+        tuple((str(name), float(x), float(y)) for name, x, y in content.get("named", ())),
     )
 
 

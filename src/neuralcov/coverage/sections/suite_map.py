@@ -135,12 +135,15 @@ class MapRecorder:
         """Note a batch."""
         self._points.append(self._learnt.project(batch.layers[self._learnt.layer]))
 
-    def finish(self, classes: list[str] | None, wrong: list[bool] | None) -> SuiteMap:
+    def finish(
+        self, classes: list[str] | None, wrong: list[bool] | None, named: Mapping[int, str] | None = None
+    ) -> SuiteMap:
         """Return the map; of a large suite, inputs evenly spaced over it.
 
         Args:
             classes: of every input.
             wrong: whether the model is wrong about each.
+            named: names of rows to find again on the map.
         """
         points = torch.cat(self._points).cpu()
         finite = points.isfinite().all(1)
@@ -156,6 +159,11 @@ class MapRecorder:
             _pairs(points[rows]),
             () if classes is None else tuple(classes[row] for row in chosen),
             () if wrong is None else tuple(wrong[row] for row in chosen),
+            tuple(
+                (name, float(points[row, 0]), float(points[row, 1]))
+                for row, name in (named or {}).items()
+                if finite[row]
+            ),
         )
 
 

@@ -72,6 +72,10 @@ class TrainingKinds(Record, name="lcc-training", free=["decisions"]):
     off_map: Float[Tensor, "layers"]
     table: TrainingTable | None
 
+    def __post_init__(self) -> None:
+        if self.numbers.shape[-1] != len(self.levels):
+            raise ValueError(f"{self.numbers.shape[-1]} numbers of kinds for {len(self.levels)} levels")
+
     @classmethod
     def template(cls, layout: Layout, directions: int) -> tuple[TrainingKinds, TrainingKinds]:
         """Return the form of what is learnt on these layers, and the same without a table."""

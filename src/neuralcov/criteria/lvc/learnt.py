@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.errors import CalibrationError
-from neuralcov.core.layout import in_execution_order
+from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Float, Int
 from neuralcov.criteria.lvc.folds import Folds
@@ -27,7 +27,7 @@ _ENOUGH = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class LVCLearnt(Record, name="lvc-learnt"):
+class LVCLearnt(Record, name="lvc-learnt", free=["expected", "seen", "constant"]):
     """What LVC learnt from training data.
 
     ``limit`` is the length that few training inputs exceed, ``expected`` the share of fresh training inputs to expect
@@ -42,6 +42,25 @@ class LVCLearnt(Record, name="lvc-learnt"):
     reference_volumes: tuple[Float[Tensor, "_"], ...]
     seen: int
     constant: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if not all(isinstance(name, str) for name in self.constant):
+            raise TypeError(f"constant layers {self.constant!r}")
+
+    @classmethod
+    def template(cls, layout: Layout) -> LVCLearnt:
+        """Return the form of what is learnt on these layers."""
+        real = torch.zeros(0, dtype=torch.float64, device=layout.device)
+        training = tuple(
+            TrainingCovariance(
+                real.new_zeros(len(group), group.width),
+                real.new_zeros(len(group), group.width, group.width),
+                torch.zeros(len(group), dtype=torch.bool, device=layout.device),
+            )
+            for group in layout.groups
+        )
+        volumes = tuple(real.new_zeros(len(group)) for group in layout.groups)
+        return cls(tuple(layout), training, real.new_zeros(()), 0.0, volumes, 0, ())
 
     @classmethod
     def of(cls, name: str, ridge: float, groups: int, calibration: Calibration, *, relative: bool) -> LVCLearnt:

@@ -39,6 +39,9 @@ from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.moments import LayerMoments, Moments, empty_moments, merge_all
 from neuralcov.statistics.statistic import Statistic
 
+# Inputs are dealt to folds by their content; beyond a few hundred, errors gain nothing.
+_MOST_GROUPS = 1000
+
 
 @dataclass(frozen=True, eq=False)
 class LVC(Criterion[LVCState]):
@@ -84,6 +87,8 @@ class LVC(Criterion[LVCState]):
     def __post_init__(self) -> None:
         checks.flag(self, "relative")
         checks.whole_number(self, "groups", at_least=1)
+        if self.groups > _MOST_GROUPS:
+            raise checks.argument_error(self, "groups", f"at most {_MOST_GROUPS:,}, each of which has its covariances")
         checks.number(self, "ridge", at_least=1e-12)
         checks.whole_number(self, "refresh", at_least=1)
         super().__post_init__()
@@ -276,6 +281,11 @@ class LVC(Criterion[LVCState]):
             error = spread.sqrt() / (learnt.reference_volume if self.relative else 1.0)
             figures["standard error"] = float(error)
         return figures
+
+    @override
+    def learnt_template(self, layout: Layout) -> tuple[LVCLearnt, LVCLearnt]:
+        form = LVCLearnt.template(layout)
+        return form, form
 
     @override
     def notes(self, state: LVCState) -> tuple[str, ...]:

@@ -88,6 +88,8 @@ def open_campaign(folder: str | os.PathLike[str]) -> StoredCampaign:
     try:
         mutations = [StoredMutation(identity) for identity in config["mutations"]]
         checks = [name for name in config["checks"] if name != "second model"]
+        if not all(isinstance(name, str) for name in checks):
+            raise TypeError(f"checks are {checks!r}")
         settings = place.settings()
         state = CampaignState(
             torch.from_numpy(np.array(seeds["inputs"])),
@@ -124,6 +126,8 @@ class StoredMutation(Mutation):
 
     def __init__(self, identity: dict[str, Any]) -> None:
         self.name = identity["name"]
+        if not isinstance(self.name, str):
+            raise TypeError(f"a mutation is called {self.name!r}")
         if not isinstance(identity["geometric"], bool):
             raise TypeError(f"geometric is {identity['geometric']!r}")
         self.geometric = identity["geometric"]
