@@ -108,7 +108,7 @@ def rarefied(counts: Int[Tensor, "kinds"], weights: Float[Tensor, "kinds"] | Non
     return Estimate(float((kinds * weight * (1 - missed)).sum()), float(variance.clamp(min=0).sqrt()))
 
 
-def hit_by_folds(patterns: Int[Tensor, "2**folds"], folds: int, drawn: float) -> Estimate:
+def hit_by_folds(patterns: Int[Tensor, "sets_of_folds"], folds: int, drawn: float) -> Estimate:
     r"""Return how many cells so many of the folds of a suite hit on average, and how far draws of folds differ.
 
     Folds are dealt by content, so that j of T folds are a random draw of about j/T of the inputs. They miss a cell that

@@ -30,12 +30,12 @@ class CellsByFolds:
         total: all cells, hit or not.
     """
 
-    patterns: Int[Tensor, "patterns"]
+    patterns: Int[Tensor, "sets_of_folds"]
     by_fold: Int[Tensor, "folds"]
     total: int
 
     @classmethod
-    def of(cls, bits: Sequence[Int[Tensor, "*cells"]], by_fold: Int[Tensor, "folds"], total: int) -> Self:
+    def of(cls, bits: Sequence[Int[Tensor, "..."]], by_fold: Int[Tensor, "folds"], total: int) -> Self:
         """Count the cells of bitmaps that have a word of folds for each cell."""
         counts = [torch.bincount(part.flatten().long(), minlength=_PATTERNS) for part in bits]
         return cls(torch.stack(counts).sum(0).cpu(), by_fold.cpu(), total)
