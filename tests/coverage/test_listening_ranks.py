@@ -59,6 +59,7 @@ def _rank(rank, ranks, port, folder):
         gathered = [torch.zeros_like(within[0]) for _ in range(ranks)]
         dist.all_gather(gathered, within[0])
         assert all(torch.equal(gathered[0], other) for other in gathered)
+        dist.barrier()  # a rank that leaves while another still talks to it can abort that one
     finally:
         dist.destroy_process_group()
 

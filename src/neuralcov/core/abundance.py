@@ -137,7 +137,7 @@ def cells_of_more(once: float, twice: float, folds: int, more: float) -> float:
     fold hits a given one of them with the chance Q₁/(T·Q₀ + Q₁). Good for about as many folds again as there were.
 
     >>> round(cells_of_more(once=30, twice=10, folds=10, more=10), 2)
-    18.48
+    19.75
     """
     to_come = (folds - 1) / folds * kinds_to_come(once, twice).value
     if not to_come:
