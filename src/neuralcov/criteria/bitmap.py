@@ -22,15 +22,13 @@ from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Float, Int, Shaped
 from neuralcov.criteria.bitmap_states import AnyBitmap, BitmapState, FlatBitmapState, Folds, folds_of, parts_of
 from neuralcov.criteria.cell_hits import (
-    LEFT_OUT,
     CellHits,
     CellNumbers,
     CellOfNeuron,
     NeuronMarks,
-    empty_planes,
-    fold_bits,
 )
 from neuralcov.criteria.cells_by_folds import CellsByFolds
+from neuralcov.criteria.fold_marking import FoldMarking
 from neuralcov.criteria.kind_set import FOLD_COUNT, FOLDS
 from neuralcov.kernels.operations import triton_available
 
@@ -134,7 +132,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     @override
     def observe(self, state: AnyBitmap, batch: Activations, *, donate: bool = False) -> AnyBitmap:
         covered = parts_of(state) if donate else [ticks.clone() for ticks in parts_of(state)]
-        marking = None if state.by_fold is None else _Marking.of(state, batch, self.exclusions(batch) == VALID)
+        marking = None if state.by_fold is None else FoldMarking.of(state, batch, self.exclusions(batch) == VALID)
         if marking is not None or not self._ticked_at_once(batch, covered):
             for index, rows, hits in self._hits(state, batch):
                 hits.cover(covered[index])
@@ -209,7 +207,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         if state.by_fold is None:
             return admitted, self._with(state, counts, covered)
         # Only now is it known whose hits are to be marked.
-        marking = _Marking.of(state, batch, admitted)
+        marking = FoldMarking.of(state, batch, admitted)
         for part in self._hits(state, batch):
             marking.mark(*part)
         return admitted, self._with(state, counts, covered, marking.folds(state))
@@ -321,33 +319,6 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         if isinstance(state, FlatBitmapState):
             return state.covered.numel()
         return state.neurons * self.cells
-
-
-@dataclass(frozen=True, eq=False)
-class _Marking:
-    """Mark which folds of a batch hit each cell: a plane of cells for each fold, packed into words at the end."""
-
-    dealt: Int[Tensor, "batch"]
-    planes: Sequence[Bool[Tensor, "folds_and_one ..."]]
-
-    @classmethod
-    def of(cls, state: AnyBitmap, batch: Activations, inputs: Bool[Tensor, "batch"]) -> _Marking:
-        """Begin for a batch, of which only some inputs count."""
-        dealt = batch.folds(FOLD_COUNT).masked_fill(~inputs, LEFT_OUT)
-        return cls(dealt, [empty_planes(ticks) for ticks in parts_of(state)])
-
-    def mark(self, index: int, rows: slice, hits: CellHits) -> None:
-        """Mark what some inputs hit of one bitmap."""
-        hits.mark(self.planes[index], self.dealt[rows])
-
-    def folds(self, state: AnyBitmap) -> Folds | None:
-        """Return the folds of a state with those of the batch."""
-        kept = folds_of(state)
-        if kept is None:
-            return None
-        bits = [old | fold_bits(planes) for old, planes in zip(kept[0], self.planes, strict=True)]
-        added = (self.dealt[:, None] == torch.arange(FOLD_COUNT, device=self.dealt.device)).sum(0)
-        return bits, kept[1] + added
 
 
 def _by_place(widths: Sequence[int], per_group: Sequence[Tensor]) -> tuple[Tensor, ...]:
