@@ -65,6 +65,8 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             whoever has an input whether it is among them; ``"salted"`` ones, which show it only to those who have the
             salt; or ``"none"``.
         salt: a text of your own, for salted keys.
+        memory: the most that each criterion may take, such as ``"4GiB"``, where the criterion has no limit of its own;
+            layers that need more are refused before anything is allocated, and training data go to disk beyond it.
 
     Examples:
         >>> import torch, neuralcov as nc
@@ -94,8 +96,9 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         preprocessing: Any = None,
         keys: str = "plain",
         salt: str | bytes | None = None,
+        memory: str | int | None = None,
     ) -> None:
-        collection = CriterionCollection(criteria, SeenInputs(KeyRule.of(keys, salt)))
+        collection = CriterionCollection(criteria, SeenInputs(KeyRule.of(keys, salt)), memory)
         tap = Tap(
             model,
             layers,
@@ -120,6 +123,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         preprocessing: Any = None,
         keys: str = "plain",
         salt: str | bytes | None = None,
+        memory: str | int | None = None,
     ) -> Self:
         """Measure layers whose activations somebody else computes: NumPy, JAX, TensorFlow, ONNX.
 
@@ -130,8 +134,9 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             preprocessing: as for ``Coverage``, like the rest.
             keys: see there; inputs are told apart by their activations.
             salt: see there.
+            memory: see there.
         """
-        coverage = cls._without_model(criteria, preprocessing, KeyRule.of(keys, salt))
+        coverage = cls._without_model(criteria, preprocessing, KeyRule.of(keys, salt), memory)
         coverage._measurement.collection.layout = Layout(widths, statistics_device(usable_device(device)))
         return coverage
 

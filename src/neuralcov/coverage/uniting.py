@@ -54,8 +54,10 @@ class UnitingCoverage(CoverageData):
         return cls._holding(reduce(lambda a, b: united(a, b, over), every[1:], every[0].fork()))
 
     @classmethod
-    def _without_model(cls, criteria: Sequence[AnyCriterion], preprocessing: Any, rule: KeyRule) -> Self:
-        return cls._holding(Measurement(CriterionCollection(criteria, SeenInputs(rule)), None, preprocessing))
+    def _without_model(
+        cls, criteria: Sequence[AnyCriterion], preprocessing: Any, rule: KeyRule, memory: str | int | None = None
+    ) -> Self:
+        return cls._holding(Measurement(CriterionCollection(criteria, SeenInputs(rule), memory), None, preprocessing))
 
     @classmethod
     def _holding(cls, measurement: Measurement) -> Self:

@@ -27,7 +27,6 @@ from neuralcov.criteria.bitmap_states import (
     BitmapState,
     FlatBitmapState,
     Folds,
-    Marking,
     by_place,
     folds_of,
     joined_bitmaps,
@@ -35,6 +34,7 @@ from neuralcov.criteria.bitmap_states import (
 )
 from neuralcov.criteria.cell_hits import CellHits, CellNumbers, CellOfNeuron, NeuronMarks
 from neuralcov.criteria.cells_by_folds import CellsByFolds
+from neuralcov.criteria.fold_marking import FoldMarking
 from neuralcov.criteria.kind_set import FOLD_COUNT, FOLDS
 from neuralcov.kernels.operations import triton_available
 from neuralcov.statistics.ranges import NeuronRanges
@@ -139,7 +139,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     @override
     def observe(self, state: AnyBitmap, batch: Activations, *, donate: bool = False) -> AnyBitmap:
         covered = parts_of(state) if donate else [ticks.clone() for ticks in parts_of(state)]
-        marking = None if state.by_fold is None else Marking.of(state, batch, self.exclusions(batch) == VALID)
+        marking = None if state.by_fold is None else FoldMarking.of(state, batch, self.exclusions(batch) == VALID)
         if marking is not None or not self._ticked_at_once(batch, covered):
             for index, rows, hits in self._hits(state, batch):
                 hits.cover(covered[index])
@@ -226,7 +226,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         if state.by_fold is None:
             return admitted, self._with(state, counts, covered)
         # Only now is it known whose hits are to be marked.
-        marking = Marking.of(state, batch, admitted)
+        marking = FoldMarking.of(state, batch, admitted)
         for part in self._hits(state, batch):
             marking.mark(*part)
         return admitted, self._with(state, counts, covered, marking.folds(state))
