@@ -87,7 +87,8 @@ def united(a: Measurement, b: Measurement, over: str) -> Measurement:
         require_same_model(a, None if theirs_model is None else str(theirs_model["id"]), "another part")
         require_same_preprocessing(a.provenance.preprocessing, b.provenance.preprocessing)
     criteria, states = [], []
-    for one, other, x, y in zip(ours.criteria, theirs.criteria, ours.share(), theirs.share(), strict=True):
+    shared = zip(ours.share() or (), theirs.share() or (), strict=True)
+    for one, other, (x, y) in zip(ours.criteria, theirs.criteria, shared, strict=True):
         _require_same_counts(one.name, x.state.counts.tolist(), y.state.counts.tolist())
         found = one.joined(other, x.state, move(y.state, layout.device), alike=alike)
         if found is None:
