@@ -112,7 +112,7 @@ def hit_by_folds(patterns: Int[Tensor, "sets_of_folds"], folds: int, drawn: floa
     r"""Return how many cells so many of the folds of a suite hit on average, and how far draws of folds differ.
 
     Folds are dealt by content, so that j of T folds are a random draw of about j/T of the inputs. They miss a cell that
-    k folds hit with the chance :math:`\binom{T-k}{j} / \binom{T}{j}`, and two cells together with that of the folds
+    k folds hit with the chance C(T − k, j) / C(T, j), and two cells together with that of the folds
     that hit either (rarefaction by samples; Colwell, Mao and Chang, 2004). Between whole numbers of folds Γ takes the
     place of factorials.
 
