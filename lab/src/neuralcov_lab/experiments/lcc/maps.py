@@ -222,7 +222,7 @@ class Levels:
     @classmethod
     def of(cls, counts: Int[Tensor, "layers kinds"]) -> Levels:
         """Count kinds by their counts, without the padding."""
-        levels, place = counts.unique(return_inverse=True)
+        levels, place = torch.unique(counts, return_inverse=True)
         kinds = torch.zeros(len(counts), len(levels), dtype=torch.float64, device=counts.device)
         kinds.scatter_add_(1, place, torch.ones_like(place, dtype=torch.float64))
         return cls(levels[levels > 0].double(), kinds[:, levels > 0])
