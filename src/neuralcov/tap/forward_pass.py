@@ -58,7 +58,9 @@ class ForwardPass:
     plain: bool = False
     # Somebody else makes the pass: nothing may be asked of the model, and what goes wrong waits until it has run.
     heard: bool = False
+    # Of the inputs as they were before the run: content keys, and see ``moments_of``.
     keys: Tensor | None = None
+    moments: Tensor | None = None
     problem: Exception | None = None
     unread: dict[str, str] = field(default_factory=dict)
     # In a run of the probe, in which nothing else is recorded.

@@ -27,6 +27,7 @@ from neuralcov.tap.layer_hooks import LayerHooks, Listener
 from neuralcov.tap.layers import LayerChoice, choose_layers, module_name
 from neuralcov.tap.masks import MaskNotes, Masks, Watched
 from neuralcov.tap.members import Members, as_arguments
+from neuralcov.tap.moments import moments_of
 from neuralcov.tap.options import check_options, device_of
 from neuralcov.tap.outputs import MEAN, TOKENS, Decisions, scores_of
 from neuralcov.tap.preserve import (
@@ -212,8 +213,6 @@ class Tap(LayerHooks):
         size = members.size
         if batch.labels is not None and batch.labels.shape[0] != size:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
-        # Before the run: a model may overwrite its inputs.
-        keys = members.keys()
         forward_pass = self._begin_pass(inputs, members, batch.lengths if lengths is None else lengths)
         if relevance:
             self._refuse_relevance()
@@ -235,20 +234,13 @@ class Tap(LayerHooks):
                 self._layers.note(forward_pass.calls)
                 self._ran = True
                 self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
-            activations = self._finish(forward_pass, batch, output, keys, predictions=predictions, readable=readable)
+            activations = self._finish(forward_pass, batch, output, predictions=predictions, readable=readable)
         if torch.is_inference_mode_enabled() or (batch.labels is not None and batch.labels.is_inference()):
             activations = with_ordinary_tensors(activations)
         return activations, output
 
     def _finish(
-        self,
-        forward_pass: ForwardPass,
-        batch: Batch,
-        output: Any,
-        keys: Tensor | None,
-        *,
-        predictions: bool,
-        readable: bool,
+        self, forward_pass: ForwardPass, batch: Batch, output: Any, *, predictions: bool, readable: bool
     ) -> Activations:
         """Return what a pass that has ended leaves."""
         size, relevance = forward_pass.size, forward_pass.tape is not None
@@ -262,7 +254,7 @@ class Tap(LayerHooks):
         self._steps.keep(forward_pass.steps)
         self._mask_notes.take(forward_pass.masks)
         home = next(iter(forward_pass.layers.values())).device
-        keys = None if keys is None else keys.to(statistics_device(home), non_blocking=True)
+        keys, moments = (_moved(told, statistics_device(home)) for told in (forward_pass.keys, forward_pass.moments))
         names, labels = batch.names(size), None if batch.labels is None else batch.labels.to(home)
         classes = None if classes is None else classes.to(home)
         if self.known_rows.pool == TOKENS:
@@ -274,6 +266,7 @@ class Tap(LayerHooks):
             keys, names = None if keys is None else rows.keys(keys), rows.names(names)
             labels = None if labels is None else rows.repeat(labels)
             classes = None if classes is None else rows.repeat(classes)
+            moments = None
         return Activations(
             layers=forward_pass.layers,
             labels=labels,
@@ -281,6 +274,7 @@ class Tap(LayerHooks):
             relevance=explained,
             present=forward_pass.present,
             keys=keys,
+            moments=moments,
             **names,
             **of_tokens,
         )
@@ -312,9 +306,8 @@ class Tap(LayerHooks):
     def begin(self, inputs: Any, batch: int | str | None = None, *, relevance: bool) -> ForwardPass:
         """Begin a pass that somebody else makes; whoever calls this must ``stop`` it."""
         members = Members.of(inputs, self.batch_axis, batch, form_of(self.model))
-        keys = members.keys()
         forward_pass = self._begin_pass(inputs, members, None)
-        forward_pass.heard, forward_pass.keys = True, keys
+        forward_pass.heard = True
         forward_pass.plain = not (relevance or self._shards or self._probe.has_owners)
         if relevance:
             self._refuse_relevance()
@@ -341,8 +334,7 @@ class Tap(LayerHooks):
         """Return what a pass that was heard, and has ended, leaves; see ``run``."""
         self._layers.note(forward_pass.calls)
         self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
-        bare, keys = Batch(None), forward_pass.keys
-        activations = self._finish(forward_pass, bare, output, keys, predictions=predictions, readable=readable)
+        activations = self._finish(forward_pass, Batch(None), output, predictions=predictions, readable=readable)
         return with_ordinary_tensors(activations) if torch.is_inference_mode_enabled() else activations
 
     def _begin_pass(self, inputs: Any, members: Members, lengths: Any) -> ForwardPass:
@@ -350,4 +342,9 @@ class Tap(LayerHooks):
         masks = Masks(members.size, padding_of(inputs, lengths, members.size, self.batch_axis))
         if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
             masks.enter(Taker(form_of(self.model), mappings=True), tuple(inputs), {})
-        return ForwardPass(members, masks, self._steps.begin())
+        # Before the run: a model may overwrite its inputs.
+        return ForwardPass(members, masks, self._steps.begin(), keys=members.keys(), moments=moments_of(members))
+
+
+def _moved(tensor: Tensor | None, device: torch.device) -> Tensor | None:
+    return None if tensor is None else tensor.to(device, non_blocking=True)
