@@ -153,23 +153,14 @@ def _bits(words: Tensor) -> Tensor:
     return found.double()
 
 
-def error_by_leaving_out(values: Float[Tensor, "folds"]) -> float:
-    """Return the standard error of a figure, given what it is without each fold of the inputs: the jackknife.
-
-    >>> round(error_by_leaving_out(torch.tensor([1.0, 2.0, 3.0])), 4)
-    1.1547
-    """
-    values, count = values.double(), len(values)
-    return float(((values - values.mean()).square().sum() * (count - 1) / count).sqrt())
-
-
 def error_by_unequal_folds(
     whole: Float[Tensor, ""], values: Float[Tensor, "folds"], sizes: Int[Tensor, "folds"]
 ) -> float:
-    """Return the standard error of a figure that grows with the number of inputs, which no fold has the same of.
+    """Return the standard error of a figure, given what it is without each fold of the inputs: the jackknife.
 
-    Without a large fold such a figure falls more, and that is no scatter. So each fold gives a pseudo-value by its own
-    size (Busing, Meijer and van der Leeden, 1999); for folds of one size this is ``error_by_leaving_out``.
+    Without a large fold a figure that grows with the number of inputs falls more, and that is no scatter. So each fold
+    gives a pseudo-value by its own size (Busing, Meijer and van der Leeden, 1999); for g folds of one size this is the
+    usual √((g − 1)/g · Σ(value − mean)²).
 
     Args:
         whole: the figure of all inputs.
