@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from neuralcov.core.activations import Activations, statistics_device
+from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding, Unmeasured
 from neuralcov.core.guards import with_ordinary_tensors
 from neuralcov.core.layout import Layout
-from neuralcov.tap.axes import static_width
+from neuralcov.tap.axes import has_batch_second, static_width
 from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.forward_pass import ForwardPass, RowReader
 from neuralcov.tap.inputs import Batch, call, padding_of, to_device
@@ -87,7 +87,8 @@ class Tap(LayerHooks):
         self._steps = TimeSteps(self.chosen, steps)
         self._experts = ExpertRows(self.model, self.chosen)
         self._probe = Probe(self.model, self._noted, layers, rows, self._experts)
-        self._probe.known.pool = pool
+        known = self._probe.known
+        known.pool, known.batch_second = pool, batch_axis != 0 or has_batch_second(self.model)
         self._reader = RowReader(self._probe, self._reduce)
         self._layers = KnownLayers(self.chosen, self._probe.known, self._steps)
         self._ran = False
@@ -261,29 +262,8 @@ class Tap(LayerHooks):
         explained = None if classes is None else explain(forward_pass, self.chosen, output, classes)
         self._steps.keep(forward_pass.steps)
         self._mask_notes.take(forward_pass.masks)
-        home = next(iter(forward_pass.layers.values())).device
-        keys = None if keys is None else keys.to(statistics_device(home), non_blocking=True)
-        names, labels = batch.names(size), None if batch.labels is None else batch.labels.to(home)
-        classes = None if classes is None else classes.to(home)
-        if self.known_rows.pool == TOKENS:
-            forward_pass.divide()
-        rows = forward_pass.rows
-        of_tokens: dict[str, Any] = {}
-        if rows is not None:
-            of_tokens = {"tokens": rows.table, "sources": None if keys is None else rows.repeat(keys)}
-            keys, names = None if keys is None else rows.keys(keys), rows.names(names)
-            labels = None if labels is None else rows.repeat(labels)
-            classes = None if classes is None else rows.repeat(classes)
-        return Activations(
-            layers=forward_pass.layers,
-            labels=labels,
-            predictions=classes,
-            relevance=explained,
-            present=forward_pass.present,
-            keys=keys,
-            **names,
-            **of_tokens,
-        )
+        by_token = self.known_rows.pool == TOKENS
+        return forward_pass.activations(batch, keys, classes, explained, by_token=by_token)
 
     def probe(self, batch: Batch) -> None:
         """Find out from a batch of two or more which rows of each layer's output belong to which input."""

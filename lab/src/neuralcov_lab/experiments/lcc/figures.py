@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from neuralcov.core.abundance import error_by_unequal_folds
 from neuralcov.core.shapes import Float
 from neuralcov_lab.experiments.lcc.maps import Map, Suite, expected_share, kind_weights
 
@@ -105,17 +106,17 @@ class Measure:
         over = over or median
         by_fold = self.suite.counts_by_fold(rows)
         total = by_fold.sum(0)
-        values, relatives = [], []
-        for fold in by_fold:
-            if not bool(fold.any()):
-                continue
-            rest = total - fold
+        used = [fold for fold in by_fold if bool(fold.any())]
+        found = []
+        for rest in (total, *(total - fold for fold in used)):
             layers = self._layers(rest > 0, 0)
             inputs = rest.sum(1).double()
             expected = self.ground.fresh.bias * expected_share(self.ground.counts, 0.5, inputs)
-            values.append(over(layers.cpu()))
-            relatives.append(over((layers / expected)[inputs > 0].cpu()))
-        return Errors(_jackknife(values), _jackknife(relatives))
+            found.append([over(layers.cpu()), over((layers / expected)[inputs > 0].cpu())])
+        if len(used) < 2:
+            return Errors(float("nan"), float("nan"))
+        figures, sizes = torch.tensor(found, dtype=torch.float64), torch.stack([fold.sum() for fold in used]).cpu()
+        return Errors(*(error_by_unequal_folds(own[0], own[1:], sizes) for own in figures.T))
 
     def fresh(self, before: Tensor, after: Tensor) -> Float[Tensor, "layers"]:
         """Return the share of some inputs whose kind none of others shows, by layer."""
@@ -159,10 +160,3 @@ def _weights(ground: Map, suite: Suite, weighting: Weighting) -> Tensor:
     known = kind_weights(ground.counts, weighting.exponent)
     fresh = torch.where(suite.on_map, weighting.new_decision, weighting.novel).double()
     return torch.cat([known, fresh], dim=1)
-
-
-def _jackknife(left_out: Sequence[float]) -> float:
-    values = torch.tensor(left_out, dtype=torch.float64)
-    if len(values) < 2:
-        return float("nan")
-    return float(((len(values) - 1) * values.var(correction=0)).sqrt())
