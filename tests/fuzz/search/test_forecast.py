@@ -2,10 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 
 import neuralcov as nc
+import neuralcov.fuzz
 from neuralcov.fuzz.campaign.experience import Experience, distance
 from neuralcov.fuzz.campaign.log import APPLIED, KEPT, NO_GAIN
+from neuralcov.fuzz.mutations import MutationDraw
 from neuralcov.fuzz.search.forecast import Forecast
 from neuralcov.fuzz.search.guides import form_worths
 from tests.fuzz.support import fuzzer_of
@@ -118,3 +121,25 @@ def test_forms_that_were_tried_are_not_drawn_again_and_none_that_moves_what_was_
     # Only the tenth that is drawn evenly meets one again.
     assert even > 100
     assert again < 0.15 * even
+
+
+def test_a_form_that_was_not_acceptable_is_not_drawn_again_for_the_same_parent_in_a_wave(net, digits):
+    """Where nothing is acceptable, all tries of a wave go to different forms."""
+    few = nc.fuzz.image_mutations(8)[:2]
+    tries = sum(mutation.forms for mutation in few)
+    settings = {"guide": "margin", "mutation_choice": "forecast", "mutations": few, "tries": tries, "rounds": tries}
+    made = []
+
+    def refuse(mutants, comparisons):
+        made.append(mutants)
+        return torch.zeros(len(mutants), dtype=torch.bool)
+
+    fuzzer_of(net, digits.take(slice(0, 1)), [nc.NC(0.95)], wave=1, validity=refuse, **settings).run(iterations=1)
+    assert len(made) == tries
+    distinct = {bytes(mutant.numpy().tobytes()) for mutant in made}
+    everything = set()
+    for mutation in few:
+        for form in range(mutation.forms):
+            changed = mutation.apply(digits.inputs[:1] / 16, MutationDraw.of_batch(np.array([form])))
+            everything.add(bytes((changed.clamp(0, 1) * 16).round().to(torch.uint8).numpy().tobytes()))
+    assert distinct == everything

@@ -26,6 +26,9 @@ from neuralcov.fuzz.search.guides import Guide, form_weights, form_worths, mutat
 from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.fuzz.validity import Validity
 
+# What a form keeps of its weight once it was drawn in a wave.
+_DRAWN_KEEPS = 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class Candidates:
@@ -145,7 +148,8 @@ class _ForecastChooser:
     Args:
         mutations: to choose from.
         geometric: which of them are.
-        weights: of every row of the wave, mutation and form.
+        weights: of every row of the wave, mutation and form; what was drawn loses nearly all of it, since a mutant that
+            was not acceptable would not be the next time.
     """
 
     mutations: Sequence[Mutation]
@@ -163,6 +167,8 @@ class _ForecastChooser:
         aim = np.minimum(numbers.random(len(rows)) * total, np.nextafter(total, 0))
         places = (upto <= aim[:, None]).sum(1)
         which, forms = np.divmod(places, shape[2])
+        listed = np.array([mutation.forms > 0 for mutation in self.mutations])[which]
+        self.weights[rows[listed], which[listed], forms[listed]] *= _DRAWN_KEEPS
         chances = numbers.random(len(rows))
         for index, mutation in enumerate(self.mutations):
             if not mutation.forms:
