@@ -22,8 +22,11 @@ from neuralcov.fuzz.settings import FuzzSettings
 _GUESS = 4.0
 # A parent whose mutants brought nothing loses this share of its chance with each.
 _TIRING = 0.8
-# By the forecast, what a fault of a root takes from the worth of further ones, and how far draws spread the worth.
-_FAULT_LEAVES, _SPREAD = 0.25, 0.2
+# By the forecast: what a fault of a root leaves of the worth of further ones, and what each kept mutant of a lineage
+# leaves, since what was changed often is more seldom acceptable, less natural, and mostly the fault of its root again.
+_FAULT_LEAVES, _DEPTH_LEAVES = 0.25, 0.5
+# How far draws spread the worth.
+_SPREAD = 0.2
 # The share of parents, and of mutations, drawn evenly whatever was learnt.
 _EVENLY = 0.1
 # Runs that a mutation is taken to have had before its first, with the mean reward of all.
@@ -250,7 +253,8 @@ def _worths(state: CampaignState, numbers: np.random.Generator, move_once: bool)
     if move_once:
         still = ~state.geometric
         worths = np.where(entries["moved"], forecast.best_worth(excess, still), worths)
-    worths *= _FAULT_LEAVES ** state.experience.found[entries["root"]] * _TIRING ** entries["children"]
+    found, depth = state.experience.found[entries["root"]], entries["depth"]
+    worths *= _FAULT_LEAVES**found * _DEPTH_LEAVES**depth * _TIRING ** entries["children"]
     worths = np.where(entries["margin"] < 0, 0.0, worths)
     return np.asarray(worths * (1 + _SPREAD * numbers.random(len(worths))))
 
