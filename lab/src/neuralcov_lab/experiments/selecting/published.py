@@ -1,0 +1,40 @@
+"""Subjects whose weights were published with DeepGD (Aghababaeyan and others, 2023), which are not ours."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from neuralcov_lab import zoo
+from neuralcov_lab.errors import DataError
+from neuralcov_lab.experiments.context import ExperimentContext
+from neuralcov_lab.experiments.lcc.subjects import ProofSubject
+from neuralcov_lab.experiments.named_subjects import IMAGES
+from neuralcov_lab.experiments.subjects import TEST_ROWS, TRAIN_ROWS, some_samples
+from neuralcov_lab.fetching.cache import cache_folder
+from neuralcov_lab.networks.keras_file import read_keras
+
+# Name → the file in the folder LSA_DSA/model of the repository, and the data the network was trained on.
+PUBLISHED = {
+    "deepgd-lenet1": ("model_mnist_LeNet1.h5", "mnist"),
+    "deepgd-lenet5": ("model_mnist_LeNet5.h5", "mnist"),
+    "deepgd-lenet4": ("model_fashion_mnist_LeNet4.h5", "fashion-mnist"),
+    "deepgd-resnet20": ("Cifar10_resnet20.h5", "cifar10"),
+}
+_REPOSITORY = "https://github.com/ZOE-CA/DeepGD"
+
+
+def published_subject(context: ExperimentContext, name: str) -> ProofSubject:
+    """Return a published network with its data; pixels go from −0.5 to 0.5, as it was trained."""
+    file, data = PUBLISHED[name]
+    path = cache_folder() / "deepgd" / file
+    if not path.is_file():
+        raise DataError(f"{path}: there is no such file; put LSA_DSA/model/{file} of {_REPOSITORY} there")
+    train, test = (zoo.data(data, split) for split in ("train", "test"))
+    centred = {"mean": (0.5,) * train.inputs.shape[1], "std": (1.0,) * train.inputs.shape[1]}
+    return ProofSubject(
+        name,
+        IMAGES,
+        read_keras(path).to(context.device),
+        some_samples(context, replace(train, **centred), context.scale.training, TRAIN_ROWS),
+        some_samples(context, replace(test, **centred), context.scale.test, TEST_ROWS),
+    )
