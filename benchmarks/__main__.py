@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import sys
 import time
@@ -12,58 +13,95 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from benchmarks import assess, growth, judging, report, scale, states
+from benchmarks import assess, growth, judging, operations, scale, small, states, wide
 from benchmarks.subjects import CRITERIA, FORMATS, JUDGING, Subject, calibrated, subject, with_paths
+
+# In the order of their worth: a run may be cut short. Those that profile come after those that time small batches,
+# since a profiler slows down what follows.
+_PARTS = (
+    "small", "half", "wide", "lcc", "growth", "operations", "profiles", "assess", "gain", "admit", "calibration",
+    "states", "agreement", "formats", "naive",
+)  # fmt: skip
+_WITHOUT_SUBJECT = {"growth", "wide", "scale", "scale-disk"}
+_RULES: dict[str, Any] = {"auto": "auto", "False": False, "True": True}
 
 
 def main() -> None:
     """Read the command line and run the chosen parts."""
     if len(sys.argv) > 1 and sys.argv[1] == "report":
+        # Imports matplotlib, which a machine that only measures need not have.
+        from benchmarks import report
+
         report.write([Path(path) for path in sys.argv[2:]])
         return
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--full", action="store_true", help="the sizes of the tables; else small ones for a CPU")
-    parser.add_argument("--weights", type=Path, help="weights of a trained ResNet50 for CIFAR-10 (safetensors)")
-    parser.add_argument("--images", type=Path, help=".npy of CIFAR-10 images, unsigned bytes (n, 3, 32, 32)")
-    parser.add_argument("--parts", default="assess,calibration,naive,formats,agreement,gain,admit,states,growth")
-    parser.add_argument("--repeats", type=int, help="timed runs of each criterion; the median counts")
-    parser.add_argument("--output", type=Path, default=Path("bench.json"))
-    options = parser.parse_args()
+    options = _options()
     device = torch.device(options.device)
-    results: dict[str, Any] = {"machine": _machine(device), "full": options.full}
+    results: dict[str, Any] = {"machine": _machine(device), "full": options.full, "label": options.label}
+    started = time.perf_counter()
     parts = options.parts.split(",")
-    images = None if options.images is None else torch.from_numpy(np.load(options.images)).float() / 255
-    sizes = (10_000, 50_000) if options.full else (500, 500)
     found = None
-    if set(parts) - {"growth", "scale", "scale-disk"}:
-        found = subject(device, *sizes, options.weights, images)
+    if set(parts) - _WITHOUT_SUBJECT:
+        sizes = (10_000, 50_000) if options.full else (500, 500)
+        found = subject(device, *sizes, options.weights, options.images)
         results["real network and images"] = found.real
     failed = False
     for part in parts:
         start = time.perf_counter()
+        if start - started > options.seconds:
+            print(f"{part}: no time left", flush=True)
+            continue
         try:
             # Every row is written as soon as it is known: a run that is cut short keeps what it measured.
-            for rows in _run(part, found, device, options.full, options.repeats or (3 if options.full else 1)):
+            for rows in _run(part, found, device, options, results):
                 results[part] = {**rows, "wall seconds of this part": time.perf_counter() - start}
-                options.output.write_text(json.dumps(results, indent=1) + "\n")
+                _write(options.output, results)
         except Exception:
             # The parts do not depend on each other.
             traceback.print_exc()
             failed = True
         print(f"{part}: {time.perf_counter() - start:.1f} s", flush=True)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
     sys.exit(1 if failed else 0)
 
 
-_taught: dict[int, tuple[Any, ...]] = {}
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--full", action="store_true", help="the sizes of the tables; else small ones for a CPU")
+    parser.add_argument("--weights", type=Path, help="weights of a trained ResNet50 for CIFAR-10 (safetensors)")
+    parser.add_argument("--images", type=Path, help="CIFAR-10 images: .npy bytes (n, 3, 32, 32), or a picture of all")
+    parser.add_argument("--parts", default=",".join(_PARTS), help="also scale, scale-disk; measured in this order")
+    parser.add_argument("--repeats", type=int, help="timed runs of each criterion; the median counts")
+    parser.add_argument("--rules", default="auto,False", help="cuda_graph= at small batches, by commas")
+    parser.add_argument("--batches", default="32,100,256", help="sizes of small batches")
+    parser.add_argument("--curves", default="", help="of growth; all by default")
+    parser.add_argument("--label", default="", help="'before' for figures of an earlier version, beside others")
+    parser.add_argument("--seconds", type=float, default=1e9, help="begin no further part after so many")
+    parser.add_argument("--output", type=Path, default=Path("bench.json"))
+    return parser.parse_args()
 
 
-def _run(part: str, found: Subject | None, device: torch.device, full: bool, repeats: int) -> Iterator[dict[str, Any]]:
+def _write(path: Path, results: dict[str, Any]) -> None:
+    beside = path.with_name(path.name + ".part")
+    beside.write_text(json.dumps(results, indent=1) + "\n")
+    os.replace(beside, path)
+
+
+_taught: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+
+
+def _run(
+    part: str, found: Subject | None, device: torch.device, options: argparse.Namespace, results: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    full, repeats = options.full, options.repeats or (2 if options.full else 1)
+    rules = tuple(_RULES[rule] for rule in options.rules.split(","))
+    if part == "wide":
+        return wide.wide(device, full, rules, repeats)
     if part == "growth":
-        return growth.growth(device, full)
+        return growth.growth(device, full, tuple(filter(None, options.curves.split(","))))
     if part == "scale":
         size = (1_000_000, 27_560, 1_000, 50_000, 115 << 30) if full else (4_000, 500, 20, 500, 16 << 30)
         return scale.scale(device, *size)
@@ -72,33 +110,41 @@ def _run(part: str, found: Subject | None, device: torch.device, full: bool, rep
         size = (250_000, 27_560, 1_000, tests, 1 << 30) if full else (4_000, 500, 20, 500, 1 << 20)
         return scale.scale(device, *size)
     assert found is not None
-    if part == "calibration":
-        return assess.calibration(found, CRITERIA)
-    if id(found) not in _taught:
-        _taught[id(found)] = calibrated(found, CRITERIA, 1000 if full else 100)
-    taught = _taught[id(found)]
+
+    def taught(names: set[str]) -> tuple[Any, ...]:
+        key = tuple(sorted(names))
+        if key not in _taught:
+            chosen = tuple(criterion for criterion in CRITERIA if criterion.name in names)
+            _taught[key] = calibrated(found, chosen, 1000 if full else 100)
+        return _taught[key]
+
+    everything = {criterion.name for criterion in CRITERIA}
+    sizes = tuple(int(size) for size in options.batches.split(","))
+    large, count = (1000, 100) if full else (100, 8)
     runs: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
-        "assess": lambda: assess.assess(found, (*taught, with_paths(found)), (1000, 100) if full else (100,), repeats),
+        "small": lambda: small.small(found, sizes, count, rules, repeats),
+        "half": lambda: small.half(found, *((1000, 40) if full else (10, 8)), rules, repeats),
+        "lcc": lambda: _lcc(found, taught({"LCC"}), full),
+        "operations": lambda: operations.operations(found, 100 if full else 32, rules),
+        "profiles": lambda: operations.profiles(found, operations.worst(results, 3), full),
+        "calibration": lambda: assess.calibration(found, CRITERIA),
+        "assess": lambda: assess.assess(found, (*taught(everything), with_paths(found)), large, repeats),
         "naive": lambda: assess.naive_forms(found, 100, 50 if full else 20),
-        "formats": lambda: assess.formats(
-            found, tuple(c for c in taught if c.name in FORMATS), 1000 if full else 100, repeats
-        ),
+        "formats": lambda: assess.formats(found, taught(FORMATS), large, repeats),
         "agreement": lambda: assess.agreement(found, CRITERIA, 500 if full else 100),
         "gain": lambda: judging.gains(
-            found,
-            tuple(c for c in taught if c.name in JUDGING),
-            (1, 64, 1024, 16384) if full else (1, 16),
-            10_000 if full else 200,
+            found, taught(JUDGING), (1, 64, 1024, 16384) if full else (1, 16), 10_000 if full else 200
         ),
-        "admit": lambda: judging.admissions(
-            found,
-            taught,
-            1000 if full else 100,
-            2048 if full else 16,
-        ),
-        "states": lambda: states.states(found, taught, 2_000 if full else 200),
+        "admit": lambda: judging.admissions(found, taught(everything), large, 2048 if full else 16),
+        "states": lambda: states.states(found, taught(everything), 2_000 if full else 200),
     }
     return runs[part]()
+
+
+def _lcc(found: Subject, criteria: tuple[Any, ...], full: bool) -> Iterator[dict[str, Any]]:
+    for rows in judging.gains(found, criteria, (64, 1024, 16384) if full else (16,), 10_000 if full else 200):
+        yield {"judging": rows}
+    yield {"judging": rows, "wide": wide.wide_layers(found.device, full)}
 
 
 def _machine(device: torch.device) -> dict[str, Any]:

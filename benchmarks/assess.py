@@ -12,49 +12,34 @@ from torch import Tensor
 
 import neuralcov as nc
 from benchmarks import naive
-from benchmarks.subjects import PATHS, SMALL_BATCHES, TOGETHER, Subject, calibrated, measured
+from benchmarks.subjects import PATHS, TOGETHER, Subject, calibrated, measured
 from benchmarks.timing import Timing, peak_memory, timed
 
 
-def assess(
-    found: Subject, criteria: tuple[Any, ...], batch_sizes: tuple[int, ...], repeats: int
-) -> Iterator[dict[str, Any]]:
-    """Seconds and ratios of each criterion alone, and of all together, at each batch size."""
-    done: dict[str, Any] = {}
-    on_gpu = found.device.type == "cuda"
-    for position, size in enumerate(batch_sizes):
-        chosen = criteria if position == 0 else tuple(c for c in criteria if c.name in SMALL_BATCHES)
-        # Small batches once more as CUDA graphs, which is what there is against waiting for Python.
-        for recorded in (False, True) if position and on_gpu else (False,):
-            for rows in _assess(found, chosen, size, repeats, together=position == 0, recorded=recorded):
-                done[f"{size} recorded" if recorded else str(size)] = rows
-                yield done
-
-
-def _assess(
-    found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats: int, *, together: bool, recorded: bool
-) -> Iterator[dict[str, Any]]:
+def assess(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """Seconds and ratios of each criterion alone, and of all together."""
     plain = timed(lambda: found.forward(batch_size), found.device, repeats)
     rows: dict[str, Any] = {}
-    one_pass = [(criterion.name, (criterion,)) for criterion in criteria]
     names = {criterion.name for criterion in TOGETHER}
-    if together:
-        one_pass.append(("all", tuple(criterion for criterion in criteria if criterion.name in names)))
+    one_pass = [(criterion.name, (criterion,)) for criterion in criteria]
+    one_pass.append(("all", tuple(criterion for criterion in criteria if criterion.name in names)))
     for name, chosen in one_pass:
 
         def run(chosen: tuple[Any, ...] = chosen) -> object:
-            return measured(found, chosen, batch_size, recorded=recorded)
+            return measured(found, chosen, batch_size)
 
-        timing = timed(run, found.device, repeats)
+        # The first run warms up, and tells of memory.
+        peak = peak_memory(run, found.device)
+        timing = timed(run, found.device, repeats, 0 if peak is not None else 1)
         rows[name] = {
             "seconds": timing.median,
             "fastest": timing.fastest,
             "slowest": timing.slowest,
             "ratio": timing.median / plain.median,
-            "peak bytes": peak_memory(run, found.device),
+            "peak bytes": peak,
         }
         gc.collect()
-        yield {"inputs": len(found.inputs), "forward seconds": plain.median, "criteria": rows}
+        yield {"inputs": len(found.inputs), "size": batch_size, "forward seconds": plain.median, "criteria": rows}
 
 
 def calibration(found: Subject, criteria: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
@@ -173,15 +158,11 @@ def formats(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats:
         rows[name] = {"forward seconds": plain.median, "criteria": {}}
         for criterion in criteria:
 
-            def run(recorded: bool, criterion: Any = criterion, other: Subject = other) -> object:
-                return measured(other, (criterion,), batch_size, recorded=recorded)
+            def run(criterion: Any = criterion, other: Subject = other) -> object:
+                return measured(other, (criterion,), batch_size)
 
-            timing = timed(lambda run=run: run(False), found.device, repeats)
-            row = {"seconds": timing.median, "ratio": timing.median / plain.median}
-            if found.device.type == "cuda":
-                recorded = timed(lambda run=run: run(True), found.device, repeats)
-                row["recorded ratio"] = recorded.median / plain.median
-            rows[name]["criteria"][criterion.name] = row
+            timing = timed(run, found.device, repeats)
+            rows[name]["criteria"][criterion.name] = {"seconds": timing.median, "ratio": timing.median / plain.median}
             yield {"batch size": batch_size, "inputs": len(found.inputs), "formats": rows}
 
 

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import neuralcov as nc
+from benchmarks.subjects import load_images
 from neuralcov.core.criterion import Criterion
 from neuralcov.fuzz.campaign.result import Campaign
 from neuralcov.fuzz.campaign.state import CampaignState
@@ -39,7 +39,6 @@ from neuralcov_lab import zoo
 
 _MEAN, _STD = (0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)
 _CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-_SIDE = 32
 RANDOM = "random"
 
 
@@ -275,20 +274,6 @@ def _rates(options: argparse.Namespace) -> list[dict[str, Any]]:
     # A wave ends only when all of it is admitted, and here every admission factorises all layers again.
     wave = options.exact_wave
     return [*once_per_wave, {"row": "LVC refresh=1", "criterion": "lvc", "wave": wave}]
-
-
-def load_images(path: Path) -> Tensor:
-    """Bytes ``(n, 3, 32, 32)``: .npy, CIFAR-10's own .bin, or a picture that shows all images edge to edge."""
-    if path.suffix == ".npy":
-        return torch.from_numpy(np.load(path))
-    if path.suffix == ".bin":
-        return torch.from_numpy(np.fromfile(path, np.uint8).reshape(-1, 3073)[:, 1:].reshape(-1, 3, _SIDE, _SIDE))
-    Image.MAX_IMAGE_PIXELS = None
-    with Image.open(path) as picture:
-        sheet = np.array(picture.convert("RGB"))
-    rows, columns = sheet.shape[0] // _SIDE, sheet.shape[1] // _SIDE
-    tiles = sheet.reshape(rows, _SIDE, columns, _SIDE, 3).transpose(0, 2, 4, 1, 3)
-    return torch.from_numpy(np.ascontiguousarray(tiles.reshape(-1, 3, _SIDE, _SIDE)))
 
 
 def load_labels(path: Path | None) -> Tensor | None:

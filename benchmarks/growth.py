@@ -1,11 +1,16 @@
-"""How cost grows with inputs, neurons, width of one layer and classes, on bare activations."""
+"""How cost grows with inputs, neurons, width, layers, classes and the batch, on bare activations.
+
+Beside what is seen stands what the definition of a criterion implies: the exponent of the size that seconds per input
+go with, once the sizes are large enough to outweigh what a batch costs by itself.
+"""
 
 from __future__ import annotations
 
 import gc
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,78 +24,133 @@ GROWING = (nc.TKNP(10), nc.CC(10), nc.SS())
 SPREADING = (nc.NLC(), nc.NLC(rule="all"), nc.LVC())
 SURPRISED = (nc.LSC(10), nc.DSC(0.1), nc.MDSC(10))
 # Seconds a point of a curve may take before the larger sizes of that curve are left out.
-_PATIENCE = 60
-# From a size on the curve: the layers' widths, how many inputs, how many classes.
-Shape = Callable[[int], tuple[dict[str, int], int, int]]
+_PATIENCE = {"cpu": 60.0, "cuda": 4.0}
+_SQUARE = ("NLC", "NLC(rule=all)", "LVC")
 
 
-def growth(device: torch.device, full: bool) -> Iterator[dict[str, Any]]:
-    """All four curves: seconds per 1,000 inputs at each size, and memory at the peak."""
-    curves: dict[str, tuple[list[int], Shape, tuple[Any, ...]]] = {
-        "inputs": (
-            [1_000, 10_000, 100_000, 1_000_000] if full else [1_000, 4_000],
-            lambda n: ({f"layer{i}": 64 for i in range(8)}, n, 10),
-            (*NEURONWISE, *GROWING, *SPREADING),
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The sizes of a curve, what each means, and the criteria that are measured along it."""
+
+    sizes: Sequence[int]
+    widths: Callable[[int], dict[str, int]]
+    criteria: tuple[Any, ...]
+    inputs: Callable[[int], int] = lambda size: 4_000
+    batch: Callable[[int], int] = lambda size: 1_000
+    classes: Callable[[int], int] = lambda size: 10
+
+
+def theory(curve: str, criterion: str) -> float:
+    """The power of the size that seconds per input go with by the definition of a criterion."""
+    square = criterion in _SQUARE
+    powers: dict[str, float] = {
+        # Sets of kinds are merged in order, groups of SS and clusters of CC are looked at one by one.
+        "inputs": 1.0 if criterion in ("CC(10)", "SS") else 0.0,
+        "neurons": 2.0 if square else 1.0,
+        "width": 2.0 if square else 1.0,
+        "layers": 1.0,
+        # A covariance per class is touched by every batch; surprise asks one class's traces, a share of all.
+        "classes": {"NLC(classes=1000)": 1.0, "DSC(0.1)": 0.0}.get(criterion, -1.0),
+        # What a batch costs by itself is shared by its inputs, until the work for each outweighs it.
+        "batch": -1.0,
+    }
+    return powers[curve]
+
+
+def curves(device: torch.device, full: bool) -> dict[str, Curve]:
+    """Each curve by its name: on a GPU larger sizes, a criterion of each kind, and larger batches."""
+    gpu = device.type == "cuda"
+    one_of_each = (nc.NC(0.75), nc.KMNC(100), nc.TKNC(10), nc.LCC(), nc.TKNP(10), nc.NLC(), nc.LVC())
+    each = one_of_each if gpu else (*NEURONWISE, nc.LCC(), *GROWING, *SPREADING)
+    quick = one_of_each[:-1]
+    found = {
+        "inputs": Curve(
+            [10_000, 100_000, 1_000_000, 10_000_000] if gpu else [1_000, 10_000, 100_000, 1_000_000],
+            lambda n: {f"layer{i}": 64 for i in range(8)},
+            (*each, nc.CC(10), nc.SS()) if gpu else each,
+            inputs=lambda n: n,
+            batch=lambda n: 10_000 if gpu else 1_000,
         ),
-        "neurons": (
-            [1_000, 10_000, 100_000] if full else [1_000, 4_000],
-            lambda n: ({f"layer{i}": n // 100 for i in range(100)}, 4_000 if full else 1_000, 10),
-            (*NEURONWISE, *GROWING, *SPREADING, *SURPRISED),
+        "neurons": Curve(
+            [1_000, 10_000, 100_000],
+            lambda n: {f"layer{i}": n // 100 for i in range(100)},
+            (*each, *SURPRISED),
         ),
-        "width": (
-            [128, 512, 2_048, 8_192, 16_384] if full else [128, 512],
-            lambda n: ({"layer": n}, 4_000 if full else 1_000, 10),
-            (nc.NC(0.75), nc.TKNC(10), *SPREADING, nc.MDSC(10)),
+        "width": Curve([128, 512, 2_048, 8_192, 16_384], lambda n: {"layer": n}, (*each, nc.MDSC(10))),
+        "layers": Curve([1, 10, 100, 1_000], lambda n: {f"layer{i}": 64 for i in range(n)}, (*quick, nc.SS())),
+        "classes": Curve(
+            [10, 100, 1_000],
+            lambda n: {"a": 256, "b": 256},
+            (nc.LCC(), nc.NLC(classes=1_000), *SURPRISED),
+            inputs=lambda n: 10_000,
+            classes=lambda n: n,
         ),
-        "classes": (
-            [10, 100, 1_000] if full else [10, 50],
-            lambda n: ({"a": 256, "b": 256}, 10_000 if full else 1_000, n),
-            (nc.NLC(classes=1_000), *SURPRISED),
+        "batch": Curve(
+            [1, 8, 64, 512, 4_096],
+            lambda n: {f"layer{i}": 512 for i in range(50)},
+            quick,
+            inputs=lambda n: n * (50 if n < 4_096 else 10),
+            batch=lambda n: n,
         ),
     }
+    if full:
+        return found
+    few = {"batch": [1, 8]}
+    return {
+        name: replace(curve, sizes=few.get(name, [100, 200]), inputs=lambda n: 400, batch=lambda n: 100)
+        for name, curve in found.items()
+    }
+
+
+def growth(device: torch.device, full: bool, only: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
+    """All curves: seconds per 1,000 inputs at each size, and memory at the peak."""
     done: dict[str, Any] = {}
-    for name, (sizes, shape, criteria) in curves.items():
-        for curve in _curve(device, sizes, shape, criteria):
-            done[name] = curve
-            yield done
+    for name, curve in curves(device, full).items():
+        if not only or name in only:
+            for points in _points(device, curve):
+                done[name] = points
+                yield done
 
 
-def _curve(device: torch.device, sizes: list[int], shape: Shape, criteria: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
-    curve: dict[str, Any] = {}
+def _points(device: torch.device, curve: Curve) -> Iterator[dict[str, Any]]:
+    points: dict[str, Any] = {}
     slow: set[str] = set()
-    for size in sizes:
-        widths, inputs, classes = shape(size)
-        for criterion in criteria:
+    for size in curve.sizes:
+        for criterion in curve.criteria:
             if criterion.name in slow:
                 continue
             start = time.perf_counter()
             try:
-                row = _measure(device, widths, inputs, classes, criterion)
+                row = _measure(device, curve, size, criterion)
             except (torch.OutOfMemoryError, nc.NeuralcovError) as error:
                 row = {"error": str(error).splitlines()[0][:200]}
-            curve.setdefault(criterion.name, {})[str(size)] = row
+            points.setdefault(criterion.name, {})[str(size)] = row
             # The next size takes four to ten times as long, or more.
-            if time.perf_counter() - start > _PATIENCE:
+            if time.perf_counter() - start > _PATIENCE[device.type]:
                 slow.add(criterion.name)
             gc.collect()
             if device.type == "cuda":
                 torch.cuda.empty_cache()
-            yield curve
+            yield points
 
 
-def _measure(device: torch.device, widths: dict[str, int], inputs: int, classes: int, criterion: Any) -> dict[str, Any]:
+def _measure(device: torch.device, curve: Curve, size: int, criterion: Any) -> dict[str, Any]:
+    widths, inputs, batch_size = curve.widths(size), curve.inputs(size), curve.batch(size)
     coverage = nc.Coverage.of_layers(widths, [criterion], device=device)
-    batches = _batches(device, widths, classes)
-    batch_size = min(1_000, inputs)
+    batches, training = (_batches(device, widths, curve.classes(size), rows) for rows in (batch_size, 1_000))
+    count = inputs // batch_size
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", nc.CoverageWarning)
         if criterion.learns:
-            coverage.calibrate(activations=[next(batches) for _ in range(max(1, min(4, inputs // batch_size)))])
+            coverage.calibrate(activations=[next(training) for _ in range(max(1, min(4, inputs // 1_000)))])
         coverage.update(activations=next(batches))
-        prepared = [next(batches) for _ in range(min(20, inputs // batch_size))]
+        prepared = [next(batches) for _ in range(min(20, count))]
+        if device.type == "cuda":
+            # Kernels compile at their first use; on a CPU there are none, and a value may take half a minute.
+            coverage.values(warn=False)
 
         def run() -> None:
-            for index in range(inputs // batch_size):
+            for index in range(count):
                 again = prepared[index % len(prepared)]
                 shift = 0.01 * (index // len(prepared))
                 layers = {name: outputs + shift for name, outputs in again.layers.items()} if shift else again.layers
@@ -105,7 +165,7 @@ def _measure(device: torch.device, widths: dict[str, int], inputs: int, classes:
     return {"seconds per 1,000": seconds * 1_000 / inputs, "peak bytes": peak, "inputs": inputs}
 
 
-def _batches(device: torch.device, widths: dict[str, int], classes: int) -> Iterator[Any]:
+def _batches(device: torch.device, widths: dict[str, int], classes: int, rows: int) -> Iterator[Any]:
     """Outputs that lie near a few directions, as those of networks do, around the mean of their class."""
     generator = torch.Generator(device).manual_seed(0)
 
@@ -115,7 +175,7 @@ def _batches(device: torch.device, widths: dict[str, int], classes: int) -> Iter
     bases = {name: draw(16, width) * 0.3 for name, width in widths.items()}
     means = draw(classes, 16)
     while True:
-        labels = torch.randint(classes, (1_000,), generator=generator, device=device)
-        hidden = means[labels] + draw(1_000, 16)
-        layers = {name: hidden @ basis + 0.1 * draw(1_000, basis.shape[1]) for name, basis in bases.items()}
+        labels = torch.randint(classes, (rows,), generator=generator, device=device)
+        hidden = means[labels] + draw(rows, 16)
+        layers = {name: hidden @ basis + 0.1 * draw(rows, basis.shape[1]) for name, basis in bases.items()}
         yield nc.Activations(layers, labels=labels, predictions=labels)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-from matplotlib import pyplot as plt
-
+from benchmarks.curves import draw
+from benchmarks.growth import theory
 from benchmarks.subjects import CPU_TARGETS, TARGETS
 from neuralcov.core.memory import show_bytes
 
-matplotlib.use("Agg")
 DOCS = Path(__file__).parent.parent / "docs"
 
 
@@ -21,14 +20,17 @@ def write(files: list[Path]) -> None:
     """Fill in every table for which some file has results, and draw the growth curves."""
     page = DOCS / "performance.md"
     text = page.read_text()
-    for path in files:
-        results = json.loads(path.read_text())
+    runs = [json.loads(path.read_text()) for path in files]
+    before = next((results for results in runs if results.get("label") == "before"), {})
+    for results in runs:
+        if results.get("label") == "before":
+            continue
         where = _place(results)
         for part, make in _MAKERS.items():
             if part in results:
-                text = _filled(text, f"{where} {part}", make(results))
+                text = _filled(text, f"{where} {part}", make({**results, "before": before}))
         if "growth" in results:
-            _draw(results["growth"], DOCS / "images" / f"growth-{where}.png")
+            draw(results["growth"], DOCS / "images" / f"growth-{where}.png")
     page.write_text(text)
 
 
@@ -43,46 +45,154 @@ def _table(header: list[str], rows: list[list[str]]) -> str:
 
 
 def _assess(results: dict[str, Any]) -> str:
-    parts, sizes = results["assess"], [size for size in results["assess"] if size[0].isdigit()]
-    naive, on_cpu = results.get("naive", {}).get("forms", {}), _place(results) == "cpu"
-    header = ["criterion"]
-    for size in sizes:
-        header += [f"batch {_shown(size)}, s", "× forward", "target"]
-    header += ([] if on_cpu else ["peak memory"]) + (["naive form, s", "times faster"] if naive else [])
+    part, on_cpu = results["assess"], _place(results) == "cpu"
+    aims = CPU_TARGETS if on_cpu else TARGETS["large"]
+    header = ["criterion", "s", "× forward", "target", *([] if on_cpu else ["peak memory"])]
     rows = []
-    first = parts[sizes[0]]
-    for name, figures in first["criteria"].items():
-        row = [name]
-        for index, size in enumerate(sizes):
-            aim = CPU_TARGETS.get(name) if on_cpu else TARGETS.get(name, (None, None))[min(index, 1)]
-            row += _against(aim, parts[size]["criteria"].get(name))
-        if not on_cpu:
-            row.append(show_bytes(figures["peak bytes"]))
-        if naive:
-            row += _factor(naive.get(name), figures["seconds"] * 1e4 / first["inputs"])
-        rows.append(row)
-    plain = ", ".join(f"{parts[s]['forward seconds']:.3g} s at batch {int(s):,}" for s in sizes if s.isdigit())
-    machine = results["machine"]
+    for name, figures in part["criteria"].items():
+        memory = [] if on_cpu else [show_bytes(figures["peak bytes"])]
+        rows.append([name, *_against(aims.get(name), figures), *memory])
     note = (
-        f"{first['inputs']:,} inputs, ResNet50 for 32×32; plain forward pass {plain}. "
-        f"{machine['device']}, PyTorch {machine['torch']}."
+        f"{part['inputs']:,} inputs, ResNet50 for 32×32, batches of {part['size']:,}; plain forward pass "
+        f"{part['forward seconds']:.3g} s. {_machine(results)}"
     )
     return note + "\n\n" + _table(header, rows)
 
 
+def _machine(results: dict[str, Any]) -> str:
+    return f"{results['machine']['device']}, PyTorch {results['machine']['torch']}."
+
+
+def _small(results: dict[str, Any]) -> str:
+    part = results["small"]
+    sizes, earlier = part["sizes"], results["before"].get("small", {}).get("sizes", {})
+    note = f"{part['batches']} batches of each size, ResNet50 for 32×32. {_machine(results)}"
+    tables = []
+    for size, found in sizes.items():
+        tables.append(_forward(f"Batches of {size}", found))
+        tables.append(_compared(found, TARGETS["small"], earlier.get(size)))
+    return "\n\n".join([note, *tables])
+
+
+def _half(results: dict[str, Any]) -> str:
+    part, earlier = results["half"], results["before"].get("half")
+    note = f"{part['batches']} batches of {part['size']:,}, {part['format']}, ResNet50 for 32×32. {_machine(results)}"
+    return "\n\n".join([note, _forward("Half precision", part), _compared(part, TARGETS["half"], earlier)])
+
+
+def _wide(results: dict[str, Any]) -> str:
+    part = results["wide"]
+    earlier = results["before"].get("wide", {}).get("models", {})
+    tables = []
+    for model, found in part["models"].items():
+        tables += [_forward(model, found), _compared(found, TARGETS["wide"], earlier.get(model))]
+    note = f"{part['batches']} batches, {part['precision'].removeprefix('torch.')}, random weights. {_machine(results)}"
+    return "\n\n".join([note, *tables])
+
+
+def _forward(title: str, found: dict[str, Any]) -> str:
+    recorded = found["forward recorded, seconds of a batch"]
+    aside = "" if recorded is None else f", {1e3 * recorded:.3g} ms as a CUDA graph of its own"
+    return f"**{title}**: plain forward pass {1e3 * found['forward seconds of a batch']:.3g} ms a batch{aside}."
+
+
+def _compared(found: dict[str, Any], aims: dict[str, float], earlier: dict[str, Any] | None) -> str:
+    """Multiples of the forward pass by itself: all of a run, its later batches, plain calls, an earlier version."""
+    header = ["criterion", "× forward", "target", "once recorded", "plain calls", *(["before"] if earlier else [])]
+    rows = []
+    for name, rules in found["criteria"].items():
+        auto, plain = rules.get("auto", {}), rules.get("False", {})
+        row = [name, *_against(aims.get(name), auto)[1:]]
+        row += [_ratio(auto.get("steady ratio")), _ratio(plain.get("steady ratio"))]
+        if earlier:
+            row.append(_ratio(earlier["criteria"].get(name, {}).get("False", {}).get("steady ratio")))
+        rows.append(row)
+    return _table(header, rows)
+
+
+def _ratio(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _operations(results: dict[str, Any]) -> str:
+    part, earlier = results["operations"], results["before"].get("operations", {})
+    kinds = ("operations", "started by the host")
+    header = ["criterion", "operations, recorded", "calls of the host", "plain calls: operations", "calls of the host"]
+    rows = [["forward pass alone", "", "", *(str(part["forward"][kind]) for kind in kinds)]]
+    for name, rules in part["criteria"].items():
+        rows.append([name, *(str(rules.get(rule, {}).get(kind, "–")) for rule in ("auto", "False") for kind in kinds)])
+    if earlier:
+        header += ["before: operations", "calls of the host"]
+        rows[0] += [str(earlier["forward"][kind]) for kind in kinds]
+        for row in rows[1:]:
+            found = earlier["criteria"].get(row[0], {}).get("False", {})
+            row += [str(found.get(kind, "–")) for kind in kinds]
+    note = f"A batch of {part['size']}, ResNet50 for 32×32, the forward pass included. {_machine(results)}"
+    return note + "\n\n" + _table(header, rows)
+
+
+def _profiles(results: dict[str, Any]) -> str:
+    sections = []
+    for case in results["profiles"]["cases"]:
+        where = f"batches of {case['where']}" if case["where"].isdigit() else case["where"]
+        sections.append(
+            f"**{case['criteria']}, {where}**: {case['device microseconds'] / 1e3:.2f} ms of work on the device a "
+            f"batch, {case['host microseconds'] / 1e3:.2f} ms on the host, profiled. {case['explain']}."
+        )
+        rows = [
+            [place, f"`{row['name']}`", f"{row['microseconds']:,.0f}", f"{row['calls']:g}"]
+            for place in ("device", "host")
+            for row in case[place][:6]
+        ]
+        sections.append(_table(["where", "operation", "µs a batch", "calls a batch"], rows))
+    return "\n\n".join(sections)
+
+
+def _lcc(results: dict[str, Any]) -> str:
+    part = results["lcc"]
+    judged = part["judging"]["criteria"]["LCC"]
+    rows = [[f"{int(size):,}", f"{row['candidates per second']:,.0f}"] for size, row in judged.items()]
+    text = _table(["candidates at once", "judged per second"], rows)
+    if "wide" in part:
+        wide = part["wide"]["seconds of an update"]
+        rows = [
+            [f"{int(width):,}", *(f"{1e3 * row[name]:.3g}" for name in ("LCC", "NC(0.75)"))]
+            for width, row in wide.items()
+        ]
+        text += "\n\nEight layers of one width, eight inputs, their outputs given; milliseconds of one update:\n\n"
+        text += _table(["width", "LCC", "NC(0.75)"], rows)
+    return text
+
+
+def _naive(results: dict[str, Any]) -> str:
+    forms = results["naive"]["forms"]
+    rows = [[name, _three_figures(row["seconds per 10,000"])] for name, row in forms.items()]
+    return _table(["criterion", "naive form, s for 10,000 inputs"], rows)
+
+
+def _growth(results: dict[str, Any]) -> str:
+    """Seconds at both ends of each curve, and how steeply it rises at its end, beside what the definition says."""
+    rows = []
+    for curve, points in results["growth"].items():
+        for name, row in points.items() if isinstance(points, dict) else ():
+            known = [(int(size), each["seconds per 1,000"]) for size, each in row.items() if "error" not in each]
+            if len(known) < 2:
+                continue
+            (first, begin), (last, end) = known[0], known[-1]
+            (size, middle) = known[-2]
+            seen = math.log(end / middle) / math.log(last / size)
+            span = f"{first:,} → {last:,}"
+            rows.append([curve, name, span, f"{begin:.3g} → {end:.3g}", f"{seen:.1f}", f"{theory(curve, name):g}"])
+    return _table(["of", "criterion", "sizes", "s per 1,000 inputs", "power at the end", "by definition"], rows)
+
+
 def _against(aim: float | None, found: dict[str, Any] | None) -> list[str]:
     """Seconds, ratio, and whether the target is met."""
-    if found is None:
+    if not found:
         return ["–", "–", ""]
     met = "" if aim is None else f"≤ {aim:g} {'✓' if found['ratio'] <= aim else '✗'}"
-    return [f"{found['seconds']:.3g}", f"{found['ratio']:.2f}", met]
-
-
-def _factor(naive: dict[str, Any] | None, own: float) -> list[str]:
-    """Seconds of the naive form for 10,000 inputs, and how many times as long as ours that is."""
-    if naive is None:
-        return ["–", "–"]
-    return [_three_figures(naive["seconds per 10,000"]), _three_figures(naive["seconds per 10,000"] / own)]
+    seconds = found["seconds"]
+    return ["" if isinstance(seconds, list) else f"{seconds:.3g}", f"{found['ratio']:.2f}", met]
 
 
 def _three_figures(value: float) -> str:
@@ -92,11 +202,6 @@ def _three_figures(value: float) -> str:
 
 def _place(results: dict[str, Any]) -> str:
     return "cpu" if "CPU" in results["machine"]["device"] else "gpu"
-
-
-def _shown(size: str) -> str:
-    number, _, recorded = size.partition(" ")
-    return f"{int(number):,}" + (", `cuda_graph`" if recorded else "")
 
 
 def _calibration(results: dict[str, Any]) -> str:
@@ -148,19 +253,11 @@ def _formats(results: dict[str, Any]) -> str:
     part = results["formats"]
     names = list(next(iter(part["formats"].values()))["criteria"])
     rows = [
-        [kind, f"{row['forward seconds']:.3g}", *(_ratios(row["criteria"][name]) for name in names)]
+        [kind, f"{row['forward seconds']:.3g}", *(_ratio(row["criteria"][name]["ratio"]) for name in names)]
         for kind, row in part["formats"].items()
     ]
-    note = (
-        f"{part['inputs']:,} inputs at batch {part['batch size']:,}; multiples of each model's own forward pass, with "
-        "`cuda_graph` behind the stroke where that was timed."
-    )
+    note = f"{part['inputs']:,} inputs at batch {part['batch size']:,}; multiples of each model's own forward pass."
     return note + "\n\n" + _table(["model", "forward, s", *names], rows)
-
-
-def _ratios(row: dict[str, float]) -> str:
-    recorded = f" / {row['recorded ratio']:.2f}" if "recorded ratio" in row else ""
-    return f"{row['ratio']:.2f}{recorded}"
 
 
 def _scale(results: dict[str, Any], part: str = "scale") -> str:
@@ -184,6 +281,14 @@ def _scale(results: dict[str, Any], part: str = "scale") -> str:
 
 _MAKERS = {
     "assess": _assess,
+    "small": _small,
+    "half": _half,
+    "wide": _wide,
+    "lcc": _lcc,
+    "operations": _operations,
+    "profiles": _profiles,
+    "growth": _growth,
+    "naive": _naive,
     "calibration": _calibration,
     "gain": _gain,
     "admit": _admit,
@@ -193,31 +298,3 @@ _MAKERS = {
     "scale": _scale,
     "scale-disk": lambda results: _scale(results, "scale-disk"),
 }
-
-
-def _draw(curves: dict[str, Any], path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    names = [name for name in ("inputs", "neurons", "width", "classes") if name in curves]
-    figure, axes = plt.subplots(1, len(names), figsize=(3.6 * len(names) + 1.6, 4.2), sharey=True)
-    criteria = list(dict.fromkeys(criterion for name in names for criterion in curves[name]))
-    colours = {criterion: plt.get_cmap("tab20")(place) for place, criterion in enumerate(criteria)}
-    lines: dict[str, Any] = {}
-    titles = {
-        "inputs": "inputs observed",
-        "neurons": "neurons in 100 layers",
-        "width": "width of one layer",
-        "classes": "classes",
-    }
-    for axis, name in zip(axes, names, strict=True):
-        for criterion, points in curves[name].items():
-            known = [(int(size), row["seconds per 1,000"]) for size, row in points.items() if "error" not in row]
-            if known:
-                (line,) = axis.plot(*zip(*known, strict=True), marker="o", markersize=3, color=colours[criterion])
-                lines.setdefault(criterion, line)
-        axis.set(xscale="log", yscale="log", xlabel=titles[name])
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("seconds per 1,000 inputs")
-    figure.legend(lines.values(), lines.keys(), loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=110, bbox_inches="tight")
-    plt.close(figure)

@@ -1,8 +1,8 @@
 """Gather the pages of the site: ``python tools/site.py`` writes build/pages, which ``mkdocs.yml`` makes the site from.
 
 Pages keep their places, so that links among them are the same on the site as in the repository. What differs: links
-to files that are no pages lead to the repository, examples of the interpreter are coloured as such, and notes for the
-tests (``# doctest:``) are gone. Needs nothing but Python.
+to files that are no pages lead to the repository, examples of the interpreter are coloured as such, Markdown behind a
+fold is marked as such, and notes for the tests (``# doctest:``) are gone. Needs nothing but Python.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def pages() -> list[Path]:
 def as_page(text: str, path: Path) -> str:
     """Return the page that the site shows for a Markdown file."""
     text = _NOTE.sub("", _FENCE.sub(r"\g<indent>```pycon\n", text))
+    text = text.replace("<details>", '<details markdown="1">')
     return _LINK.sub(lambda match: f"]({_on_site(match['target'], path)})", text)
 
 

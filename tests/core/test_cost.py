@@ -186,6 +186,20 @@ def test_the_limit_is_in_files_and_no_part_of_the_criterion(tmp_path):
     assert loaded.inputs == 8
 
 
+def test_a_coverage_limits_each_criterion_that_has_no_limit_of_its_own():
+    given = {"fc1": torch.zeros(4, 3), "lm_head": torch.zeros(4, 30)}
+    coverage = nc.Coverage.of_layers({"fc1": 3, "lm_head": 30}, [nc.TKNC(), nc.NLC()], memory=1000)
+    with pytest.raises(MemoryBudgetError, match=r"NLC: layer 'lm_head' .* but memory=1000 allows 1 kB"):
+        coverage.update(activations=given)
+    own = nc.Coverage.of_layers({"fc1": 3, "lm_head": 30}, [nc.TKNC(), nc.NLC(memory="1 MB")], memory=1000)
+    own.update(activations=given)
+    assert [criterion.memory for criterion in own.criteria] == [1000, "1 MB"]
+    streaming = nc.Coverage.of_layers({"fc1": 3}, [nc.DSC()], memory=1000)
+    assert [statistic.memory for statistic in streaming.criteria[0].learns] == [1000]
+    with pytest.raises(HyperParameterError, match="memory='lots': expected a size"):
+        nc.Coverage(nn.Linear(2, 2), [nc.NC()], memory="lots")
+
+
 def test_memory_that_is_left():
     left = available_bytes(torch.device("cpu"))
     assert left is None or 10**6 < left < 10**14

@@ -9,6 +9,7 @@ import torch
 import neuralcov as nc
 from neuralcov.core.activations import Activations
 from neuralcov.testing.cases import calibrated, random_batch
+from neuralcov.testing.oracles.kinds import jackknife
 from tests.support import WIDTHS, as_tensors, covered, suite
 
 FOLDS = 10
@@ -23,17 +24,6 @@ CRITERIA = [
     nc.NPC(0.5, 0.6, 2, 4, "activation"),
 ]
 each_criterion = pytest.mark.parametrize("criterion", CRITERIA, ids=lambda criterion: criterion.name)
-
-
-def jackknife(whole, left, sizes):
-    """The standard error by Busing, Meijer and van der Leeden (1999), for folds of unequal sizes, in plain NumPy."""
-    inputs, folds = sum(sizes), len(sizes)
-    estimate = folds * whole - sum((1 - size / inputs) * value for size, value in zip(sizes, left, strict=True))
-    total = 0.0
-    for size, value in zip(sizes, left, strict=True):
-        part = inputs / size
-        total += (part * whole - (part - 1) * value - estimate) ** 2 / (part - 1)
-    return float(np.sqrt(total / folds))
 
 
 def case(criterion, size=60, seed=1):

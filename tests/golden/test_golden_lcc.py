@@ -1,6 +1,8 @@
 """Files with LCC, which came after the golden files of schema 2, load for ever and give what they gave then.
 
-Made once, on the data of schema 2, by ``python -m tests.golden.test_golden_lcc``; never make them again.
+Made once, on the data of schema 2, by ``python -m tests.golden.test_golden_lcc``; never make them again. No file holds
+errors: they are worked out from which folds have shown each kind, by a formula that was bettered since, and
+``expected.json`` has those.
 """
 
 import json

@@ -212,11 +212,11 @@ def _import_all(folder, only):
             shutil.rmtree(folder)
 
 
-def main(folder, kills, only, seconds):
+def main(folder, kills, only, seconds, seed=0):
     """Kill each sort of work in turn; count kills and faults."""
     torch.set_num_threads(1)
     _import_all(folder / "first", only)
-    dice, counts, faults = random.Random(0), dict.fromkeys(only, 0), []
+    dice, counts, faults = random.Random(seed), dict.fromkeys(only, 0), []
     until = time.monotonic() + seconds
     for number in range(kills):
         name = only[number % len(only)]
@@ -251,7 +251,8 @@ if __name__ == "__main__":
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--seconds", type=float, default=600)
     parser.add_argument("--only", action="append", choices=list(WORK))
+    parser.add_argument("--seed", type=int, default=0)
     chosen = parser.parse_args()
-    found = main(chosen.folder, chosen.kills, chosen.only or list(WORK), chosen.seconds)
+    found = main(chosen.folder, chosen.kills, chosen.only or list(WORK), chosen.seconds, chosen.seed)
     print(json.dumps(found))
     sys.exit(bool(found["faults"]))

@@ -130,3 +130,16 @@ def test_debian_packages_of_an_unknown_packing_are_refused(tmp_path):
         extract(archive, {"a": "a"}, tmp_path / "out")
     with pytest.raises(DataError, match="not a Debian package"):
         extract(written(tmp_path / "no.deb", b"something else"), {"a": "a"}, tmp_path / "out")
+
+
+def test_members_that_say_they_are_encrypted_are_refused(tmp_path):
+    """One flipped bit says so; found by the loop of damaged files."""
+    archive = tmp_path / "x.whl"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr("package/a", CONTENT)
+    content = bytearray(archive.read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1
+    archive.write_bytes(content)
+    with pytest.raises(DataError, match=r"x\.whl: damaged or cut short \(File 'package/a' is encrypted"):
+        extract(archive, {"package/a": "a"}, tmp_path / "into")
+    assert not list((tmp_path / "into").iterdir())

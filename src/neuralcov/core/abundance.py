@@ -112,7 +112,7 @@ def hit_by_folds(patterns: Int[Tensor, "sets_of_folds"], folds: int, drawn: floa
     r"""Return how many cells so many of the folds of a suite hit on average, and how far draws of folds differ.
 
     Folds are dealt by content, so that j of T folds are a random draw of about j/T of the inputs. They miss a cell that
-    k folds hit with the chance :math:`\binom{T-k}{j} / \binom{T}{j}`, and two cells together with that of the folds
+    k folds hit with the chance C(T − k, j) / C(T, j), and two cells together with that of the folds
     that hit either (rarefaction by samples; Colwell, Mao and Chang, 2004). Between whole numbers of folds Γ takes the
     place of factorials.
 
@@ -153,23 +153,14 @@ def _bits(words: Tensor) -> Tensor:
     return found.double()
 
 
-def error_by_leaving_out(values: Float[Tensor, "folds"]) -> float:
-    """Return the standard error of a figure, given what it is without each fold of the inputs: the jackknife.
-
-    >>> round(error_by_leaving_out(torch.tensor([1.0, 2.0, 3.0])), 4)
-    1.1547
-    """
-    values, count = values.double(), len(values)
-    return float(((values - values.mean()).square().sum() * (count - 1) / count).sqrt())
-
-
 def error_by_unequal_folds(
     whole: Float[Tensor, ""], values: Float[Tensor, "folds"], sizes: Int[Tensor, "folds"]
 ) -> float:
-    """Return the standard error of a figure that grows with the number of inputs, which no fold has the same of.
+    """Return the standard error of a figure, given what it is without each fold of the inputs: the jackknife.
 
-    Without a large fold such a figure falls more, and that is no scatter. So each fold gives a pseudo-value by its own
-    size (Busing, Meijer and van der Leeden, 1999); for folds of one size this is ``error_by_leaving_out``.
+    Without a large fold a figure that grows with the number of inputs falls more, and that is no scatter. So each fold
+    gives a pseudo-value by its own size (Busing, Meijer and van der Leeden, 1999); for g folds of one size this is the
+    usual √((g − 1)/g · Σ(value − mean)²).
 
     Args:
         whole: the figure of all inputs.

@@ -299,7 +299,7 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
         return None
 
     def forecast_error(self, state: StateT, inputs: int) -> float | None:
-        """Return the standard error of what :meth:`forecast` says, where it can be told. May wait for the device."""
+        """Return the standard error of what `forecast` says, where it can be told. May wait for the device."""
         return None
 
     def notes(self, state: StateT) -> tuple[str, ...]:

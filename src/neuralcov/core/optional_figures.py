@@ -1,9 +1,9 @@
-"""What few criteria can tell: figures of each layer, and the kinds that inputs are of."""
+"""What few criteria can tell or do: figures of each layer, the kinds that inputs are of, layers put side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar, Generic, Self, TypeVar
 
 from torch import Tensor
 
@@ -35,3 +35,17 @@ class OptionalFigures(Generic[T]):
         Words mean nothing beyond that, and differ between models. ``NO_WORD`` stands for an input without a kind.
         """
         return {}
+
+    def joined(self, other: Self, a: T, b: T, *, alike: bool) -> tuple[Self, T] | None:
+        """Return criterion and state of the layers of both, measured apart on the same inputs; those of ``b`` behind.
+
+        As one process has them that observed all of these layers. ``None`` for a criterion that looks at several layers
+        of an input together, as this default says.
+
+        Args:
+            other: the same criterion, as the layers of ``b`` taught it.
+            a: a state.
+            b: a state of other layers.
+            alike: whether inputs had the same keys in both, and so were dealt to the same folds.
+        """
+        return None

@@ -110,6 +110,19 @@ def map_tensors(function: Callable[[Tensor], Tensor], tree: T) -> T:
     return result  # type: ignore[no-any-return]
 
 
+def zip_tensors(function: Callable[[Tensor, Tensor], Tensor], a: T, b: T) -> T:
+    """Return the tree of ``function`` of every two tensors of two trees of one form; the rest is that of the first."""
+    result: Any = a
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        result = function(a, b)
+    elif isinstance(a, Record) and isinstance(b, Record):
+        theirs = _fields(b)
+        result = type(a)(**{k: zip_tensors(function, v, theirs[k]) for k, v in _fields(a).items()})
+    elif isinstance(a, tuple) and isinstance(b, tuple):
+        result = tuple(zip_tensors(function, x, y) for x, y in zip(a, b, strict=True))
+    return result  # type: ignore[no-any-return]
+
+
 def move(tree: T, device: torch.device | str) -> T:
     """Return the same tree with every tensor on ``device``."""
     return map_tensors(lambda tensor: tensor.to(device), tree)

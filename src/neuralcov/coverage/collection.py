@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -32,7 +33,9 @@ class CriterionCollection(CollectionReadings):
     States are held as ``neuralcov.coverage.ownership`` says, so that nothing which somebody keeps is overwritten.
     """
 
-    def __init__(self, criteria: Sequence[AnyCriterion], seen: SeenInputs | None = None) -> None:
+    def __init__(
+        self, criteria: Sequence[AnyCriterion], seen: SeenInputs | None = None, memory: str | int | None = None
+    ) -> None:
         if criteria is None or isinstance(criteria, (Criterion, str)):
             raise HyperParameterError(f"criteria {criteria!r}: expected a list, for example [nc.NLC(), nc.NC(0.75)]")
         for criterion in criteria:
@@ -44,7 +47,7 @@ class CriterionCollection(CollectionReadings):
                 raise HyperParameterError(f"the criterion {name} is given {names.count(name)} times: give it once")
         if not names:
             raise HyperParameterError("no criteria: give at least one, for example nc.NLC()")
-        self.criteria: tuple[AnyCriterion, ...] = tuple(criteria)
+        self.criteria: tuple[AnyCriterion, ...] = within_memory(criteria, memory)
         self.names = tuple(names)
         self.layout: Layout | None = None
         self.turn = Turn()
@@ -258,6 +261,17 @@ class CriterionCollection(CollectionReadings):
             return
         both = zip(self.criteria, self.holdings, there, strict=True)
         self.advance(tuple(ours.merge(criterion, new) for criterion, ours, new in both))
+
+
+def within_memory(criteria: Sequence[AnyCriterion], memory: str | int | None) -> tuple[AnyCriterion, ...]:
+    """Give criteria a limit on what each may take; those that were given one of their own keep it."""
+    if memory is None:
+        return tuple(criteria)
+    defaults = (next(field.default for field in fields(one) if field.name == "memory") for one in criteria)
+    return tuple(
+        replace(one, memory=memory) if one.memory == default else one
+        for one, default in zip(criteria, defaults, strict=True)
+    )
 
 
 def plain_keys(criteria: Sequence[AnyCriterion]) -> list[str]:

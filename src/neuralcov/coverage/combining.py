@@ -42,6 +42,24 @@ def combine(
     return total
 
 
+def side_by_side(paths: Iterable[str | os.PathLike[str]], over: str) -> Coverage:
+    """Put the layers of state files side by side, in the order given; see ``Coverage.united``.
+
+    Args:
+        paths: the files, of the same criteria and inputs and of different layers.
+        over: ``"layers"`` or ``"stages"``.
+    """
+    total: Coverage | None = None
+    for path in paths:
+        part = Coverage.load(path)
+        try:
+            total = part if total is None else Coverage.united([total, part], over=over)
+        except MismatchError as error:
+            raise type(error)(f"{name_of(path)}: {error}") from error
+    assert total is not None, "there is at least one file"
+    return total
+
+
 def expanded(patterns: Iterable[str]) -> list[str]:
     """Return the files that names and patterns stand for, those of a pattern in the order of their names."""
     found: list[str] = []

@@ -14,10 +14,9 @@ from neuralcov.core.arguments import usable_device
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import name_of
 from neuralcov.core.layout import Layout
-from neuralcov.coverage import assessing, calibrating, saving
+from neuralcov.coverage import assessing, calibrating, reducing, saving
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
-from neuralcov.coverage.data import CoverageData
 from neuralcov.coverage.evidence import EvidenceCoverage
 from neuralcov.coverage.judging import JudgingCoverage
 from neuralcov.coverage.listening import ListeningCoverage
@@ -25,6 +24,7 @@ from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.reporting import ReportingCoverage
 from neuralcov.coverage.seen import KeyRule, SeenInputs
 from neuralcov.coverage.store import Place
+from neuralcov.coverage.uniting import UnitingCoverage
 from neuralcov.distributed import ranks_of
 from neuralcov.tap import Batch, LayerChoice, Tap
 from neuralcov.tap.foreign import as_module
@@ -33,7 +33,7 @@ from neuralcov.tap.known_rows import pool_of
 from neuralcov.tap.rows import Rows
 
 
-class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCoverage):
+class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCoverage, UnitingCoverage):
     """Measure the test coverage of a model.
 
     Args:
@@ -65,6 +65,8 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             whoever has an input whether it is among them; ``"salted"`` ones, which show it only to those who have the
             salt; or ``"none"``.
         salt: a text of your own, for salted keys.
+        memory: the most that each criterion may take, such as ``"4GiB"``, where the criterion has no limit of its own;
+            layers that need more are refused before anything is allocated, and training data go to disk beyond it.
 
     Examples:
         >>> import torch, neuralcov as nc
@@ -94,8 +96,9 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         preprocessing: Any = None,
         keys: str = "plain",
         salt: str | bytes | None = None,
+        memory: str | int | None = None,
     ) -> None:
-        collection = CriterionCollection(criteria, SeenInputs(KeyRule.of(keys, salt)))
+        collection = CriterionCollection(criteria, SeenInputs(KeyRule.of(keys, salt)), memory)
         tap = Tap(
             model,
             layers,
@@ -120,6 +123,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         preprocessing: Any = None,
         keys: str = "plain",
         salt: str | bytes | None = None,
+        memory: str | int | None = None,
     ) -> Self:
         """Measure layers whose activations somebody else computes: NumPy, JAX, TensorFlow, ONNX.
 
@@ -130,17 +134,10 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             preprocessing: as for ``Coverage``, like the rest.
             keys: see there; inputs are told apart by their activations.
             salt: see there.
+            memory: see there.
         """
-        coverage = cls._without_model(criteria, preprocessing, KeyRule.of(keys, salt))
+        coverage = cls._without_model(criteria, preprocessing, KeyRule.of(keys, salt), memory)
         coverage._measurement.collection.layout = Layout(widths, statistics_device(usable_device(device)))
-        return coverage
-
-    @classmethod
-    def _without_model(cls, criteria: Sequence[AnyCriterion], preprocessing: Any, rule: KeyRule) -> Self:
-        coverage = cls.__new__(cls)
-        collection = CriterionCollection(criteria, SeenInputs(rule))
-        CoverageData.__init__(coverage, Measurement(collection, None, preprocessing))
-        coverage._reader = BatchReader(coverage._measurement)
         return coverage
 
     @override
@@ -326,6 +323,18 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
     def from_bytes(cls, data: bytes, model: Any = None, **options: Any) -> Self:
         """Go on from what ``to_bytes`` gave; the options are those of ``load``."""
         return cls.load(data, model, **options)
+
+    def unite(self, group: Any = None, *, timeout: float | None = None) -> Self:
+        """Return one coverage of the layers of all processes, each of which holds a stage of a pipeline.
+
+        It has no model, is the same in each process, and its values are those of one process that holds the whole
+        network. Every process calls it, after all observed the same inputs; see ``united``, with ``over="stages"``.
+
+        Args:
+            group: of ``torch.distributed``, its ranks in the order of the stages; ``None`` is that of all processes.
+            timeout: seconds after which a silent rank is given up with an error; by default the group's own timeout.
+        """
+        return self._holding(reducing.unite(self._measurement, ranks_of(group, timeout)))
 
     def own_states(self) -> None:
         """Let merging overwrite states that were just loaded, and that nobody else has."""

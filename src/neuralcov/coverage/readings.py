@@ -90,7 +90,7 @@ class CollectionReadings:
 
     @in_turn
     def forecast_errors(self, inputs: int) -> dict[str, float]:
-        """Return the standard errors of what :meth:`forecast` says, for criteria that can tell."""
+        """Return the standard errors of what `forecast` says, for criteria that can tell."""
         if self.layout is None:
             return {}
         found = {c.name: c.forecast_error(s, inputs) for c, s in zip(self.criteria, self.states, strict=True)}

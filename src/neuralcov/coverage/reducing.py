@@ -21,6 +21,7 @@ from neuralcov.coverage.collection import CriterionCollection
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.packed_batches import pack_batch, unpack_batch
 from neuralcov.coverage.seen import KeyRule, SeenInputs
+from neuralcov.coverage.uniting import united
 from neuralcov.distributed import Ranks
 from neuralcov.tap.inputs import Lengths
 
@@ -142,6 +143,36 @@ def _done(work: Callable[[], bytes]) -> Callable[[], bytes]:
 
 def _merge_all(ours: Measurement, ranks: Ranks) -> None:
     """Merge up the tree and take over what came of it."""
+
+    def merged(total: Measurement, theirs: Measurement) -> Measurement:
+        merging.merge(total, theirs, "repeat")
+        return total
+
+    whole = _brought_together(ours, ranks, merged)
+    if whole:
+        saving.load_state(ours, whole, same_run=False)
+    ours.seen.reduced = ours.seen.inputs
+
+
+def unite(ours: Measurement, ranks: Ranks | None) -> Measurement:
+    """Return the layers of all processes, in the order of the ranks, as one process holds them."""
+    if ranks is None:
+        saving.require_layers(ours)
+        return _measurement_of(saving.to_bytes(ours), "this coverage", ours)
+
+    def side_by_side(total: Measurement, theirs: Measurement) -> Measurement:
+        return united(total, theirs, "stages")
+
+    told = ranks.gather(lambda: b"" if ours.collection.empty else b"some")
+    if not all(told):
+        raise MismatchError(f"rank {told.index(b'')} has observed nothing: every stage needs the same inputs")
+    return _measurement_of(_brought_together(ours, ranks, side_by_side), "all stages", ours)
+
+
+def _brought_together(
+    ours: Measurement, ranks: Ranks, join: Callable[[Measurement, Measurement], Measurement]
+) -> bytes:
+    """Join what all processes have, pair by pair up the tree, and return the whole as bytes; empty if none has any."""
     total = None if ours.collection.empty else ours.fork()
     # Before anybody waits for another: to tell the model of a sharded one, all processes work together.
     ready = _done(lambda: b"" if total is None else json.dumps(total.describe()).encode())
@@ -155,15 +186,9 @@ def _merge_all(ours: Measurement, ranks: Ranks) -> None:
         if not part:
             return
         theirs = _measurement_of(part, f"rank {rank}", ours)
-        if total is None:
-            total = theirs
-        else:
-            merging.merge(total, theirs, "repeat")
+        total = theirs if total is None else join(total, theirs)
 
-    whole = ranks.reduce(pack, take)
-    if whole:
-        saving.load_state(ours, whole, same_run=False)
-    ours.seen.reduced = ours.seen.inputs
+    return ranks.reduce(pack, take)
 
 
 def _measurement_of(part: bytes, name: str, ours: Measurement) -> Measurement:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -17,22 +18,26 @@ from neuralcov.core.cost import Cost, Workload
 from neuralcov.core.counts import VALID, count_admitted, no_counts, not_finite
 from neuralcov.core.criterion import ALL_PROMISES, Criterion, widths_of
 from neuralcov.core.hyper_parameters import resource
-from neuralcov.core.layout import Layout, group_by_width, in_execution_order
+from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.memory import blocks
 from neuralcov.core.shapes import Bool, Float, Int, Shaped
-from neuralcov.criteria.bitmap_states import AnyBitmap, BitmapState, FlatBitmapState, Folds, folds_of, parts_of
-from neuralcov.criteria.cell_hits import (
-    LEFT_OUT,
-    CellHits,
-    CellNumbers,
-    CellOfNeuron,
-    NeuronMarks,
-    empty_planes,
-    fold_bits,
+from neuralcov.core.side_by_side import SideBySide
+from neuralcov.criteria.bitmap_states import (
+    AnyBitmap,
+    BitmapState,
+    FlatBitmapState,
+    Folds,
+    by_place,
+    folds_of,
+    joined_bitmaps,
+    parts_of,
 )
+from neuralcov.criteria.cell_hits import CellHits, CellNumbers, CellOfNeuron, NeuronMarks
 from neuralcov.criteria.cells_by_folds import CellsByFolds
+from neuralcov.criteria.fold_marking import FoldMarking
 from neuralcov.criteria.kind_set import FOLD_COUNT, FOLDS
 from neuralcov.kernels.operations import triton_available
+from neuralcov.statistics.ranges import NeuronRanges
 
 # More bytes than any tensor has.
 _BEYOND = 1 << 60
@@ -134,7 +139,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     @override
     def observe(self, state: AnyBitmap, batch: Activations, *, donate: bool = False) -> AnyBitmap:
         covered = parts_of(state) if donate else [ticks.clone() for ticks in parts_of(state)]
-        marking = None if state.by_fold is None else _Marking.of(state, batch, self.exclusions(batch) == VALID)
+        marking = None if state.by_fold is None else FoldMarking.of(state, batch, self.exclusions(batch) == VALID)
         if marking is not None or not self._ticked_at_once(batch, covered):
             for index, rows, hits in self._hits(state, batch):
                 hits.cover(covered[index])
@@ -156,6 +161,18 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         return self._with(a, a.counts + b.counts, covered, (bits, ours[1] + theirs[1]))
 
     @override
+    def joined(self, other: Self, a: AnyBitmap, b: AnyBitmap, *, alike: bool) -> tuple[Self, AnyBitmap] | None:
+        """Join the cells of neurons; those that belong to none are of several layers."""
+        if isinstance(a, FlatBitmapState) or isinstance(b, FlatBitmapState):
+            return None
+        layers, learnt = SideBySide(a.widths, b.widths), self.learnt
+        if isinstance(learnt, NeuronRanges):
+            learnt = learnt.joined(other.learnt, layers)
+        elif learnt is not None:
+            return None  # what a subclass learnt may be of anything
+        return replace(self, learnt=learnt), joined_bitmaps(a, b, layers, folded=alike)
+
+    @override
     def value(self, state: AnyBitmap) -> Float[Tensor, ""]:
         return self._count(state).double() / self._total(state)
 
@@ -170,13 +187,13 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
     def uncovered(self, state: AnyBitmap) -> tuple[Bool[Tensor, "width"], ...] | None:
         if isinstance(state, FlatBitmapState):
             return None
-        return _by_place(state.widths, [~(t if self.cells == 1 else t[..., 1:].any(-1)) for t in state.covered])
+        return by_place(state.widths, [~(t if self.cells == 1 else t[..., 1:].any(-1)) for t in state.covered])
 
     @override
     def visited(self, state: AnyBitmap) -> tuple[Float[Tensor, "width"], ...] | None:
         if isinstance(state, FlatBitmapState) or self.cells == 1:
             return None
-        return _by_place(state.widths, [ticks[..., 1:].double().mean(-1) for ticks in state.covered])
+        return by_place(state.widths, [ticks[..., 1:].double().mean(-1) for ticks in state.covered])
 
     @override
     def gain(self, state: AnyBitmap, batch: Activations) -> Float[Tensor, "batch"]:
@@ -209,7 +226,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         if state.by_fold is None:
             return admitted, self._with(state, counts, covered)
         # Only now is it known whose hits are to be marked.
-        marking = _Marking.of(state, batch, admitted)
+        marking = FoldMarking.of(state, batch, admitted)
         for part in self._hits(state, batch):
             marking.mark(*part)
         return admitted, self._with(state, counts, covered, marking.folds(state))
@@ -321,41 +338,6 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
         if isinstance(state, FlatBitmapState):
             return state.covered.numel()
         return state.neurons * self.cells
-
-
-@dataclass(frozen=True, eq=False)
-class _Marking:
-    """Mark which folds of a batch hit each cell: a plane of cells for each fold, packed into words at the end."""
-
-    dealt: Int[Tensor, "batch"]
-    planes: Sequence[Bool[Tensor, "folds_and_one ..."]]
-
-    @classmethod
-    def of(cls, state: AnyBitmap, batch: Activations, inputs: Bool[Tensor, "batch"]) -> _Marking:
-        """Begin for a batch, of which only some inputs count."""
-        dealt = batch.folds(FOLD_COUNT).masked_fill(~inputs, LEFT_OUT)
-        return cls(dealt, [empty_planes(ticks) for ticks in parts_of(state)])
-
-    def mark(self, index: int, rows: slice, hits: CellHits) -> None:
-        """Mark what some inputs hit of one bitmap."""
-        hits.mark(self.planes[index], self.dealt[rows])
-
-    def folds(self, state: AnyBitmap) -> Folds | None:
-        """Return the folds of a state with those of the batch."""
-        kept = folds_of(state)
-        if kept is None:
-            return None
-        bits = [old | fold_bits(planes) for old, planes in zip(kept[0], self.planes, strict=True)]
-        added = (self.dealt[:, None] == torch.arange(FOLD_COUNT, device=self.dealt.device)).sum(0)
-        return bits, kept[1] + added
-
-
-def _by_place(widths: Sequence[int], per_group: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Return one row of neurons a layer, in execution order, from rows that stand by group."""
-    groups = group_by_width({str(place): width for place, width in enumerate(widths)})
-    places = [place for group in groups for place in group.positions]
-    rows = dict(zip(places, (row for some in per_group for row in some), strict=True))
-    return tuple(rows[place] for place in range(len(widths)))
 
 
 def _row_blocks(stack: Stack) -> list[tuple[slice, Stack]]:

@@ -1,14 +1,16 @@
-"""What criteria that tick off cells keep: the cells that are covered, and which folds of the inputs have hit them."""
+"""What criteria that tick off cells keep: the cells that are covered, and which folds of the inputs hit them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from neuralcov.core.criterion import State
+from neuralcov.core.layout import group_by_width
 from neuralcov.core.shapes import Bool, Int
+from neuralcov.core.side_by_side import SideBySide
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,3 +53,19 @@ def folds_of(state: AnyBitmap) -> Folds | None:
     if state.folds is None or state.by_fold is None:
         return None
     return (state.folds,) if isinstance(state.folds, Tensor) else state.folds, state.by_fold
+
+
+def by_place(widths: Sequence[int], per_group: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Return one row of neurons a layer, in execution order, from rows that stand by group."""
+    groups = group_by_width({str(place): width for place, width in enumerate(widths)})
+    places = [place for group in groups for place in group.positions]
+    rows = dict(zip(places, (row for some in per_group for row in some), strict=True))
+    return tuple(rows[place] for place in range(len(widths)))
+
+
+def joined_bitmaps(a: BitmapState, b: BitmapState, layers: SideBySide, *, folded: bool) -> BitmapState:
+    """Return the cells of the layers of both; ``folded`` says whether the folds of both have the same inputs."""
+    state = BitmapState(a.counts, layers.widths, layers.groups(a.covered, b.covered))
+    if not folded or a.folds is None or b.folds is None:
+        return state
+    return replace(state, folds=layers.groups(a.folds, b.folds), by_fold=a.by_fold)

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from typing_extensions import override
 
 from neuralcov.core import arguments as checks
@@ -32,6 +34,7 @@ from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.memory import blocks
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.core.side_by_side import SideBySide
 
 _ROWS = 1024
 _CENTRES = 4096
@@ -227,6 +230,13 @@ def _appended(clusters: Clusters, values: Tensor, chosen: Tensor, capacity: int)
     return Clusters(centres[:, :capacity].contiguous(), clusters.count + chosen.sum(1))
 
 
+def _side_by_side(ours: Clusters, theirs: Clusters) -> Clusters:
+    """Return the clusters of the layers of both, with as much room as the larger one has."""
+    capacity = max(ours.centres.shape[1], theirs.centres.shape[1])
+    rows = [pad(c.centres, (0, 0, 0, capacity - c.centres.shape[1])) for c in (ours, theirs)]
+    return Clusters(torch.cat(rows), torch.cat([ours.count, theirs.count]))
+
+
 @dataclass(frozen=True, eq=False)
 class CCState(State, name="cc"):
     """Cluster centres per group of layers."""
@@ -293,6 +303,11 @@ class CC(Criterion[CCState]):
         centres, live = [c.centres.transpose(0, 1) for c in b.clusters], [c.live().T for c in b.clusters]
         clusters, _ = offer_all(a.clusters, centres, live, self._radius())
         return CCState(a.counts + b.counts, a.widths, clusters)
+
+    @override
+    def joined(self, other: Self, a: CCState, b: CCState, *, alike: bool) -> tuple[Self, CCState]:
+        layers = SideBySide(a.widths, b.widths)
+        return self, CCState(a.counts, layers.widths, layers.groups(a.clusters, b.clusters, _side_by_side))
 
     @override
     def value(self, state: CCState) -> Float[Tensor, ""]:

@@ -81,7 +81,7 @@ class CellsByFolds:
         return _foretold(self.patterns, self.folds, self.folds * inputs / int(self.by_fold.sum())) / self.total
 
     def forecast_error(self, inputs: int) -> float | None:
-        """Return the standard error of what :meth:`forecast` says, by leaving out each fold in turn."""
+        """Return the standard error of what `forecast` says, by leaving out each fold in turn."""
         if self.folds < FOLD_COUNT:
             return None
         ahead = inputs / int(self.by_fold.sum())

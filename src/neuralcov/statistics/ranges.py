@@ -13,6 +13,7 @@ from neuralcov.core.activations import Activations
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Float
+from neuralcov.core.side_by_side import SideBySide
 from neuralcov.statistics.statistic import Statistic
 
 
@@ -52,6 +53,10 @@ class NeuronRanges(Record, name="ranges"):
             low.append(torch.minimum(lo, least.double()))
             high.append(torch.maximum(hi, most.double()))
         return NeuronRanges(tuple(low), tuple(high))
+
+    def joined(self, other: NeuronRanges, layers: SideBySide) -> NeuronRanges:
+        """Return the ranges of the layers of both."""
+        return NeuronRanges(layers.groups(self.low, other.low), layers.groups(self.high, other.high))
 
 
 @dataclass(frozen=True)

@@ -105,6 +105,11 @@ def axes_of(module: nn.Module) -> OutputAxes:
     return OutputAxes(features=_normalised(module), prefers_last=not _says_channels_first(module))
 
 
+def has_batch_second(model: nn.Module) -> bool:
+    """Return whether a model has modules that take the batch on axis 1, as attention and recurrent layers may."""
+    return any(getattr(module, "batch_first", None) is False for module in model.modules())
+
+
 def feature_axis(shape: Sequence[int], kind: OutputAxes) -> int:
     """Return the axis of an output on which its features lie."""
     return len(shape) - 1 if features_last(shape, kind) else 1

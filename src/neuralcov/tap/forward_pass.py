@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from threading import get_ident
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from neuralcov.core.activations import Activations, statistics_device
 from neuralcov.core.errors import LayerError
 from neuralcov.tap.axes import OutputAxes, feature_axis
+from neuralcov.tap.inputs import Batch
 from neuralcov.tap.layers import module_name
 from neuralcov.tap.masks import LayerMasks, Masks
 from neuralcov.tap.members import Members
 from neuralcov.tap.outputs import MEAN, TOKENS, plain_neurons
 from neuralcov.tap.probe import Probe, capturing
-from neuralcov.tap.rows import Note, RowOrder, by_owner, likely_order, order_by_shape, own_rows
+from neuralcov.tap.rows import Note, RowOrder, by_owner, order_by_shape, own_rows
 from neuralcov.tap.tape import Tape
 from neuralcov.tap.tokens import TokenRows
 
@@ -58,7 +60,9 @@ class ForwardPass:
     plain: bool = False
     # Somebody else makes the pass: nothing may be asked of the model, and what goes wrong waits until it has run.
     heard: bool = False
+    # Of the inputs as they were before the run: content keys, and see ``moments_of``.
     keys: Tensor | None = None
+    moments: Tensor | None = None
     problem: Exception | None = None
     unread: dict[str, str] = field(default_factory=dict)
     # In a run of the probe, in which nothing else is recorded.
@@ -75,6 +79,52 @@ class ForwardPass:
         self.rows = TokenRows.of(self.layers, masks)
         if self.rows is not None:
             self.layers, self.present = self.rows.of_layers(self.layers, self.present, masks)
+
+    def activations(
+        self,
+        batch: Batch,
+        classes: Tensor | None,
+        relevance: dict[str, Tensor] | None,
+        *,
+        by_token: bool,
+    ) -> Activations:
+        """Return what was gathered as one batch, on the device of the layers.
+
+        Args:
+            batch: the labels and names of the inputs.
+            classes: those that the model chose.
+            relevance: of every layer's neurons.
+            by_token: whether every unmasked token is a row of its own.
+        """
+        home = next(iter(self.layers.values())).device
+        keys, moments = (_moved(told, statistics_device(home)) for told in (self.keys, self.moments))
+        names, labels = batch.names(self.size), None if batch.labels is None else batch.labels.to(home)
+        classes = None if classes is None else classes.to(home)
+        if by_token:
+            self.divide()
+        rows = self.rows
+        of_tokens: dict[str, Any] = {}
+        if rows is not None:
+            of_tokens = {"tokens": rows.table, "sources": None if keys is None else rows.repeat(keys)}
+            keys, names = None if keys is None else rows.keys(keys), rows.names(names)
+            labels = None if labels is None else rows.repeat(labels)
+            classes = None if classes is None else rows.repeat(classes)
+            moments = None
+        return Activations(
+            layers=self.layers,
+            labels=labels,
+            predictions=classes,
+            relevance=relevance,
+            present=self.present,
+            keys=keys,
+            moments=moments,
+            **names,
+            **of_tokens,
+        )
+
+
+def _moved(tensor: Tensor | None, device: torch.device) -> Tensor | None:
+    return None if tensor is None else tensor.to(device, non_blocking=True)
 
 
 class RowReader:
@@ -117,10 +167,11 @@ class RowReader:
         shape = own_rows(output, size).shape
         order = known.order_of(_asked_as(layer, kind), shape, size, forward_pass.members.axes)
         if order is None and forward_pass.heard:
-            order = likely_order(shape, size, kind)
-            if order is None:
-                forward_pass.unread[layer] = f"shape {tuple(shape)} for {size} inputs leaves open whose its rows are"
+            found = known.heard_order(layer, shape, size, kind)
+            if isinstance(found, str):
+                forward_pass.unread[layer] = found
                 return
+            order = found
         elif order is None and (size <= 1 or known.why_not or capturing()):
             order = order_by_shape(shape, size, kind, layer, known.why_not)
         if order is None:

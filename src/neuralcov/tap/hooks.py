@@ -9,15 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from neuralcov.core.activations import Activations, statistics_device
+from neuralcov.core.activations import Activations
 from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding, Unmeasured
 from neuralcov.core.guards import with_ordinary_tensors
 from neuralcov.core.layout import Layout
-from neuralcov.tap.axes import static_width
+from neuralcov.tap.axes import has_batch_second, static_width
 from neuralcov.tap.experts import ExpertRows
 from neuralcov.tap.forward_pass import ForwardPass, RowReader
 from neuralcov.tap.inputs import Batch, call, padding_of, to_device
@@ -27,6 +26,7 @@ from neuralcov.tap.layer_hooks import LayerHooks, Listener
 from neuralcov.tap.layers import LayerChoice, choose_layers, module_name
 from neuralcov.tap.masks import MaskNotes, Masks, Watched
 from neuralcov.tap.members import Members, as_arguments
+from neuralcov.tap.moments import moments_of
 from neuralcov.tap.options import check_options, device_of
 from neuralcov.tap.outputs import MEAN, TOKENS, Decisions, scores_of
 from neuralcov.tap.preserve import (
@@ -87,7 +87,8 @@ class Tap(LayerHooks):
         self._steps = TimeSteps(self.chosen, steps)
         self._experts = ExpertRows(self.model, self.chosen)
         self._probe = Probe(self.model, self._noted, layers, rows, self._experts)
-        self._probe.known.pool = pool
+        known = self._probe.known
+        known.pool, known.batch_second = pool, batch_axis != 0 or has_batch_second(self.model)
         self._reader = RowReader(self._probe, self._reduce)
         self._layers = KnownLayers(self.chosen, self._probe.known, self._steps)
         self._ran = False
@@ -212,8 +213,6 @@ class Tap(LayerHooks):
         size = members.size
         if batch.labels is not None and batch.labels.shape[0] != size:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
-        # Before the run: a model may overwrite its inputs.
-        keys = members.keys()
         forward_pass = self._begin_pass(inputs, members, batch.lengths if lengths is None else lengths)
         if relevance:
             self._refuse_relevance()
@@ -235,20 +234,13 @@ class Tap(LayerHooks):
                 self._layers.note(forward_pass.calls)
                 self._ran = True
                 self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
-            activations = self._finish(forward_pass, batch, output, keys, predictions=predictions, readable=readable)
+            activations = self._finish(forward_pass, batch, output, predictions=predictions, readable=readable)
         if torch.is_inference_mode_enabled() or (batch.labels is not None and batch.labels.is_inference()):
             activations = with_ordinary_tensors(activations)
         return activations, output
 
     def _finish(
-        self,
-        forward_pass: ForwardPass,
-        batch: Batch,
-        output: Any,
-        keys: Tensor | None,
-        *,
-        predictions: bool,
-        readable: bool,
+        self, forward_pass: ForwardPass, batch: Batch, output: Any, *, predictions: bool, readable: bool
     ) -> Activations:
         """Return what a pass that has ended leaves."""
         size, relevance = forward_pass.size, forward_pass.tape is not None
@@ -261,29 +253,8 @@ class Tap(LayerHooks):
         explained = None if classes is None else explain(forward_pass, self.chosen, output, classes)
         self._steps.keep(forward_pass.steps)
         self._mask_notes.take(forward_pass.masks)
-        home = next(iter(forward_pass.layers.values())).device
-        keys = None if keys is None else keys.to(statistics_device(home), non_blocking=True)
-        names, labels = batch.names(size), None if batch.labels is None else batch.labels.to(home)
-        classes = None if classes is None else classes.to(home)
-        if self.known_rows.pool == TOKENS:
-            forward_pass.divide()
-        rows = forward_pass.rows
-        of_tokens: dict[str, Any] = {}
-        if rows is not None:
-            of_tokens = {"tokens": rows.table, "sources": None if keys is None else rows.repeat(keys)}
-            keys, names = None if keys is None else rows.keys(keys), rows.names(names)
-            labels = None if labels is None else rows.repeat(labels)
-            classes = None if classes is None else rows.repeat(classes)
-        return Activations(
-            layers=forward_pass.layers,
-            labels=labels,
-            predictions=classes,
-            relevance=explained,
-            present=forward_pass.present,
-            keys=keys,
-            **names,
-            **of_tokens,
-        )
+        by_token = self.known_rows.pool == TOKENS
+        return forward_pass.activations(batch, classes, explained, by_token=by_token)
 
     def probe(self, batch: Batch) -> None:
         """Find out from a batch of two or more which rows of each layer's output belong to which input."""
@@ -312,9 +283,8 @@ class Tap(LayerHooks):
     def begin(self, inputs: Any, batch: int | str | None = None, *, relevance: bool) -> ForwardPass:
         """Begin a pass that somebody else makes; whoever calls this must ``stop`` it."""
         members = Members.of(inputs, self.batch_axis, batch, form_of(self.model))
-        keys = members.keys()
         forward_pass = self._begin_pass(inputs, members, None)
-        forward_pass.heard, forward_pass.keys = True, keys
+        forward_pass.heard = True
         forward_pass.plain = not (relevance or self._shards or self._probe.has_owners)
         if relevance:
             self._refuse_relevance()
@@ -341,8 +311,7 @@ class Tap(LayerHooks):
         """Return what a pass that was heard, and has ended, leaves; see ``run``."""
         self._layers.note(forward_pass.calls)
         self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
-        bare, keys = Batch(None), forward_pass.keys
-        activations = self._finish(forward_pass, bare, output, keys, predictions=predictions, readable=readable)
+        activations = self._finish(forward_pass, Batch(None), output, predictions=predictions, readable=readable)
         return with_ordinary_tensors(activations) if torch.is_inference_mode_enabled() else activations
 
     def _begin_pass(self, inputs: Any, members: Members, lengths: Any) -> ForwardPass:
@@ -350,4 +319,5 @@ class Tap(LayerHooks):
         masks = Masks(members.size, padding_of(inputs, lengths, members.size, self.batch_axis))
         if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
             masks.enter(Taker(form_of(self.model), mappings=True), tuple(inputs), {})
-        return ForwardPass(members, masks, self._steps.begin())
+        # Before the run: a model may overwrite its inputs.
+        return ForwardPass(members, masks, self._steps.begin(), keys=members.keys(), moments=moments_of(members))

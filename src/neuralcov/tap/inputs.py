@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -167,7 +167,10 @@ def as_labels(labels: Any) -> Tensor | None:
     """Return labels as an integer tensor of one axis; others are refused."""
     if labels is None:
         return None
-    tensor = torch.as_tensor(labels)
+    try:
+        tensor = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"labels such as {labels!r:.40}: expected integers, one per input") from None
     if _no_classes(tensor):
         raise InputError(
             f"labels of type {tensor.dtype} and shape {tuple(tensor.shape)}: expected integers, one per input"
@@ -210,19 +213,25 @@ def batch_size(inputs: Any, batch_axis: int = 0) -> int:
     raise InputError(f"inputs of type {type(inputs).__name__} hold no tensor, so the batch has no size")
 
 
-def first_tensor(value: Any) -> Tensor | None:
-    """Return the first tensor of a tensor, packed sequence, tuple or mapping, depth first."""
+def first_tensor(value: Any, axes: int = 0) -> Tensor | None:
+    """Return the first tensor with so many axes of a tensor, packed sequence, tuple, mapping or dataclass, depth first.
+
+    >>> first_tensor((torch.tensor(0.5), {"scores": torch.zeros(2, 3)}), axes=1).shape
+    torch.Size([2, 3])
+    """
     if isinstance(value, Tensor):
-        return value
+        return value if value.dim() >= axes else None
     if isinstance(value, np.ndarray):
-        return torch.from_numpy(value)
+        return first_tensor(torch.from_numpy(value), axes)
     if isinstance(value, PackedSequence):
         return value.data
     if isinstance(value, Mapping):
         value = tuple(value.values())
+    elif is_dataclass(value):
+        value = tuple(getattr(value, part.name) for part in fields(value))
     if isinstance(value, (tuple, list)):
         for part in value:
-            found = first_tensor(part)
+            found = first_tensor(part, axes)
             if found is not None:
                 return found
     return None

@@ -8,7 +8,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from neuralcov.core.errors import CoverageWarning, LayerError, MismatchError
-from neuralcov.tap.rows import INPUT_MAJOR, UNDECIDED, Note, RowOrder, find_order, without
+from neuralcov.tap.axes import OutputAxes
+from neuralcov.tap.rows import INPUT_MAJOR, UNDECIDED, Note, RowOrder, find_order, likely_order, without
 
 _NAMED = 8
 _MEAN = "mean"
@@ -31,7 +32,10 @@ class KnownRows:
         self.why_not = ""
         # Layers with several rows per input that were never asked about inputs of unlike lengths.
         self.doubtful: set[str] = set()
+        self.batch_second = False
+        """Whether modules, or somebody, say that the batch is not on axis 0."""
         self._choice = choice
+        self._heard: dict[str, int] = {}
         self._axes: dict[str, tuple[int, ...]] = {}
         self._batches = 0
         self.unsaid = False
@@ -142,6 +146,20 @@ class KnownRows:
         if per_input is None:
             return None
         return order if _explained(order.per_input, per_input, self._axes.get(layer, ()), axes()) else None
+
+    def heard_order(self, layer: str, shape: Sequence[int], size: int, kind: OutputAxes) -> RowOrder | str:
+        """Return the order of an output in a pass that somebody else makes, or why it is left open.
+
+        The arguments are those of ``likely_order``. Where two axes fit, an earlier pass may have shown which it is.
+        """
+        order = likely_order(shape, size, kind, axis=self._heard.get(layer, None if self.batch_second else 0))
+        if order is None:
+            why = "leaves open whose its rows are"
+        elif size > 1 and self._heard.setdefault(layer, order.axis) != order.axis:
+            why = f"has its rows on axis {order.axis} here but on axis {self._heard[layer]} in an earlier pass"
+        else:
+            return order
+        return f"shape {tuple(shape)} for {size} inputs {why}; call cov.probe(inputs) before the block"
 
     def drop(self, problems: Mapping[str, str], fixed: Collection[str]) -> None:
         """Leave out layers without an order of rows, or refuse them where a user chose them.

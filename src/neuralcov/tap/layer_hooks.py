@@ -21,7 +21,7 @@ from neuralcov.tap.inputs import first_tensor
 from neuralcov.tap.layers import module_name
 from neuralcov.tap.masks import LayerMasks, Watched
 from neuralcov.tap.outputs import MEAN, to_neurons
-from neuralcov.tap.preserve import AS_IT_IS, Block, enter, is_measured_pass, leave
+from neuralcov.tap.preserve import AS_IT_IS, Block, enter, is_measured_pass, leave, runs_again, within_transform
 from neuralcov.tap.probe import Probe
 from neuralcov.tap.recurrent import TimeSteps
 from neuralcov.tap.rows import RowOrder
@@ -119,8 +119,8 @@ class LayerHooks:
     def _hook(self, name: str, kind: OutputAxes, taker: Taker | None, module: nn.Module, args: Any, *rest: Any) -> None:
         """Record what a layer returned, the last argument; its keywords come before if it takes masks itself."""
         forward_pass = self._pass
-        if forward_pass is None or forward_pass.thread != get_ident():
-            # A pass that is not ours: the user's own, or that of another coverage in another thread.
+        if forward_pass is None or forward_pass.thread != get_ident() or runs_again():
+            # A pass that is not ours: the user's own, that of another coverage in another thread, or one for gradients.
             if self._listener is not None:
                 self._listener.miss(name)
             return
@@ -148,6 +148,9 @@ class LayerHooks:
         if isinstance(output, Tensor) and output.is_quantized:
             rest = (*rest[:-1], output := output.dequantize())
         forward_pass.calls[name] = index + 1
+        if within_transform():
+            forward_pass.unread[name] = "it runs within a transform of torch.func, which hides the batch or the numbers"
+            return
         if forward_pass.plain and not index and self._reader.record_plain(forward_pass, name, kind, output):
             return
         layer = f"{name}#{index}" if index else name

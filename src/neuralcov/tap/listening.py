@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding
 from neuralcov.tap.forward_pass import ForwardPass
 from neuralcov.tap.hooks import Tap
-from neuralcov.tap.preserve import is_measured_pass, turn_of
+from neuralcov.tap.preserve import is_measured_pass, runs_again, turn_of, within_transform
 from neuralcov.tap.signatures import Form, form_of
 from neuralcov.tap.tokens import TokenRows
 
@@ -137,12 +138,12 @@ class Ear:
 
     def miss(self, layer: str) -> None:
         """Count a call of a layer outside a pass, unless checkpoints run it once more for gradients."""
-        if not is_measured_pass() and torch._C._current_graph_task_id() == -1:
+        if not is_measured_pass() and not runs_again():
             self.heard.outside[layer] = self.heard.outside.get(layer, 0) + 1
 
     def _before(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if is_measured_pass() or not self._counts(model):
-            # Made by another coverage of the same model, it is none of the user's own.
+        if is_measured_pass() or runs_again() or not self._counts(model):
+            # Made by another coverage of the same model, or a second time for gradients, it is none of the user's own.
             return
         self._turn.acquire()
         caller = _calling_frame()
@@ -156,6 +157,7 @@ class Ear:
         try:
             with plain_arithmetic():
                 self._begins()
+                _refuse_transforms()
                 inputs, under_way.labels = given(args, kwargs, form_of(model))
                 inputs, batch = self._counted(model, args, inputs)
                 under_way.forward_pass = self._tap.begin(inputs, batch, relevance=self._relevance)
@@ -216,6 +218,15 @@ class Ear:
             self._turn.release()
 
 
+def _refuse_transforms() -> None:
+    """Refuse a call within ``vmap``, ``grad`` and the like, in which tensors hide their batch or their numbers."""
+    if within_transform():
+        raise InputError(
+            "the model was called within a transform of torch.func (vmap, grad, jvp, …), which hides numbers of its "
+            "layers: listen to a plain call of it on the same inputs"
+        )
+
+
 def _calling_frame() -> FrameType:
     """Return the frame of the model's call whose hook is running, past decorators of the hook."""
     frame: FrameType | None = sys._getframe(1)
@@ -251,14 +262,13 @@ def given(args: tuple[Any, ...], kwargs: dict[str, Any], form: Form) -> tuple[An
     >>> given((), {"x": 1, "labels": 2}, Form())
     ({'x': 1}, 2)
     """
-    labels = kwargs.get("labels")
-    if not kwargs:
+    if not kwargs and "labels" not in form.positional[1 : len(args)]:
         single = len(args) == 1 and isinstance(args[0], (Tensor, PackedSequence))
         return (args[0] if single else args), None
     named = form.arguments(args, kwargs)
     unnamed = args[len(form.positional) :]
     inputs = {name: value for name, value in named.items() if name != "labels"}
-    return {**inputs, **{f"*{place}": value for place, value in enumerate(unnamed)}}, labels
+    return {**inputs, **{f"*{place}": value for place, value in enumerate(unnamed)}}, named.get("labels")
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -171,9 +171,11 @@ def _wide(output: Tensor) -> torch.dtype:
 
 
 def scores_of(output: Any) -> Tensor | None:
-    """Return what classes are read off: ``.logits`` or the first tensor."""
-    logits = getattr(output, "logits", None)
-    found: Tensor | None = whole_tensor(logits if isinstance(logits, Tensor) else first_tensor(output))
+    """Return what classes are read off: ``logits``, or the first tensor; a loss before it, a number alone, has none."""
+    found: Tensor | None = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if not isinstance(found, Tensor):
+        found = first_tensor(output, axes=1)
+    found = whole_tensor(first_tensor(output) if found is None else found)
     return found.dequantize() if found is not None and found.is_quantized else found
 
 

@@ -146,6 +146,16 @@ def measured_pass() -> Iterator[None]:
         _measured.depth -= 1
 
 
+def runs_again() -> bool:
+    """Return whether autograd is at work in this thread, which runs checkpointed modules once more for gradients."""
+    return torch._C._current_graph_task_id() != -1
+
+
+def within_transform() -> bool:
+    """Return whether ``vmap``, ``grad`` or the like of ``torch.func`` is at work, whose tensors are no plain ones."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
 def is_measured_pass() -> bool:
     """Return whether this thread is within a pass that a tap makes."""
     return getattr(_measured, "depth", 0) > 0

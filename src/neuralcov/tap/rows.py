@@ -178,17 +178,23 @@ def order_by_shape(shape: Sequence[int], size: int, kind: OutputAxes, layer: str
     return order
 
 
-def likely_order(shape: Sequence[int], size: int, kind: OutputAxes) -> RowOrder | None:
+def likely_order(shape: Sequence[int], size: int, kind: OutputAxes, *, axis: int | None = None) -> RowOrder | None:
     """Return the order of an output where the model cannot be asked; ``None`` if too much is left open.
 
-    That of the shape, if it leaves no choice. Otherwise, if axis 0 is as long as the batch, axis 0: another axis may be
-    that long, or a multiple of it, by chance, but hardly axis 0 as well.
+    That of the shape, if it leaves no choice. Otherwise, if the axis is as long as the batch, that one: where it is
+    axis 0, another may be that long, or a multiple of it, by chance, but hardly axis 0 as well.
+
+    Args:
+        shape: of the output.
+        size: B, the number of inputs.
+        kind: how the module lays its output out.
+        axis: where the batch is expected, ``None`` if it may as well come second.
     """
     order = only_order(shape, max(size, 1), kind)
     if order is None and size <= 1:
         return RowOrder(0, INPUT_MAJOR)
-    if order is None and shape and shape[0] == size:
-        return RowOrder(0)
+    if order is None and axis is not None and axis < len(shape) and shape[axis] == size:
+        return RowOrder(axis)
     if order is None and kind.tokens_in_order and shape[0] and shape[0] % size == 0:
         return RowOrder(0, INPUT_MAJOR, shape[0] // size)
     return order

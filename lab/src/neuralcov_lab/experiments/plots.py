@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from neuralcov_lab.experiments import takeaways
 from neuralcov_lab.experiments.comparisons import ON_TOP, Comparison
 from neuralcov_lab.experiments.illustrations import ADDITIONS, KINDS
 from neuralcov_lab.experiments.jobs import JobFolder, JobResult
@@ -39,6 +41,8 @@ def draw(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[Sta
         ("one-neuron", lambda: _one_neuron(figures)),
         ("density", lambda: _density(figures)),
         ("perturbations", lambda: _perturbations(figures)),
+        *((f"orders-{name}", partial(_shares, found, name)) for name in takeaways.EXPECTED),
+        ("lcc-orders", lambda: lcc.orders_plot(jobs)),
         ("lcc-next", lambda: lcc.next_plot(jobs)),
         ("lcc-relative", lambda: lcc.relative_plot(jobs)),
         ("lcc-stability", lambda: lcc.stability_plot(jobs)),
@@ -64,6 +68,26 @@ def _ranking(standings: Sequence[Standing]) -> Any:
         axis.text(standing.total.share + 0.01, place, str(standing.total), va="center", fontsize=8)
     axis.set_yticks(range(len(judged)), [standing.criterion for standing in reversed(judged)])
     axis.set(xlim=(0, 1.12), xlabel="share of ground-truth orders right, all settings")
+    return figure
+
+
+def _shares(found: Sequence[Comparison], experiment: str) -> Any:
+    """Draw which share of an experiment's orders each setting gets right, most first, by way of measuring."""
+    own = [comparison for comparison in found if comparison.experiment == experiment]
+    scored = {basis: takeaways.scores_by_setting([c for c in own if c.basis == basis]) for basis in takeaways.OPENINGS}
+    bases = {basis: scores for basis, scores in scored.items() if scores}
+    if not bases:
+        return None
+    longest = max(len(scores) for scores in bases.values())
+    figure, axes = _subplots(4.2 * len(bases), 0.2 * longest + 1, len(bases))
+    for axis, (basis, scores) in zip(axes[0], bases.items(), strict=True):
+        names = sorted(scores, key=lambda name: (-scores[name].share, name))
+        for place, name in enumerate(names):
+            axis.barh(place, scores[name].share, color=_colour(name))
+            axis.text(scores[name].share + 0.01, place, str(scores[name]), va="center", fontsize=6)
+        axis.set_yticks(range(len(names)), names, fontsize=7)
+        axis.invert_yaxis()
+        axis.set(title=basis, xlim=(0, 1.15), xlabel="share of orders right")
     return figure
 
 

@@ -7,16 +7,23 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from neuralcov_lab.experiments import paper, plots, tables
+from neuralcov_lab.experiments import paper, plots, tables, takeaways
 from neuralcov_lab.experiments.companions import LATER, checks, joined
 from neuralcov_lab.experiments.comparisons import Comparison, comparisons
 from neuralcov_lab.experiments.jobs import DONE, JobFolder, JobResult, estimate, write_json
-from neuralcov_lab.experiments.lcc.page import proof_page
+from neuralcov_lab.experiments.lcc.page import proof_lead, proof_page
 from neuralcov_lab.experiments.lcc.plan import NAME as LCC
 from neuralcov_lab.experiments.ranking import Standing, costs, planned_criteria, ranking
 from neuralcov_lab.experiments.searching import guides, retraining, rules
-from neuralcov_lab.experiments.searching.page import guides_page, retraining_page, rules_page
-from neuralcov_lab.experiments.selecting.page import select_page
+from neuralcov_lab.experiments.searching.page import (
+    guides_lead,
+    guides_page,
+    retraining_lead,
+    retraining_page,
+    rules_lead,
+    rules_page,
+)
+from neuralcov_lab.experiments.selecting.page import select_lead, select_page
 from neuralcov_lab.experiments.selecting.plan import NAME as SELECT
 
 PAGES = (
@@ -27,6 +34,7 @@ PAGES = (
     "faults-test",
     "perturbations",
 )
+_TIME = "Seconds to measure the inputs, calibration not counted: median, range and number of runs."
 _FUZZ = (
     "Campaigns from the same seeds; those cut short say how many seeds were done. Counts, seeds and classes are of the "
     "first run, the rest means over all runs, which start from other seeds. FID is to the seeds. IS is taken over "
@@ -37,37 +45,39 @@ _FUZZ = (
 def write_report(folder: JobFolder) -> list[Path]:
     """Write ``ranking.md``, a page per experiment, ``results.json`` and ``plots/``; give their paths."""
     found = comparisons(folder)
-    standings = ranking(found, costs(folder), planned_criteria(folder))
+    taken = costs(folder)
+    standings = ranking(found, taken, planned_criteria(folder))
     written = []
 
-    def page(name: str, text: str) -> None:
+    def page(name: str, lead: str, text: str, drawn: bool = True) -> None:
         path = folder.path / f"{name}.md"
-        path.write_text(text)
+        path.write_text(takeaways.page(name, lead, text, drawn))
         written.append(path)
 
     for name in PAGES:
         if any(comparison.experiment == name for comparison in found):
             usual = f"noise ±{folder.plan()[0].noises[0]:g}," if name == "diversity-image" else ""
-            page(name, tables.experiment_page(name, found, _notes(folder, name), usual))
-    for name, build, words in (
-        ("time", tables.time_table, "Seconds to measure the inputs once calibrated; median, range and number of runs."),
-        ("order", tables.order_table, "One suite, on its own, in many orders and batch sizes."),
-        ("fuzz", tables.fuzz_table, _FUZZ),
+            text = tables.experiment_page(name, found, _notes(folder, name), usual)
+            page(name, takeaways.of_orders(name, found), text)
+    for name, say, build, words in (
+        ("time", lambda _: takeaways.of_time(taken), tables.time_table, _TIME),
+        ("order", takeaways.of_order, tables.order_table, "The suite is measured on its own."),
+        ("fuzz", takeaways.of_campaigns, tables.fuzz_table, _FUZZ),
     ):
         jobs = [job for job in joined(folder.results()) if job.belongs_to(name)]
         if jobs:
-            page(name, "\n\n".join([f"# {name}", words, *_notes(folder, name), build(jobs)]) + "\n")
-    for name, write in (
-        (LCC, proof_page),
-        (SELECT, select_page),
-        (guides.NAME, guides_page),
-        (rules.NAME, rules_page),
-        (retraining.NAME, retraining_page),
+            page(name, say(jobs), "\n\n".join([words, *_notes(folder, name), build(jobs)]))
+    for name, say, write in (
+        (LCC, proof_lead, proof_page),
+        (SELECT, select_lead, select_page),
+        (guides.NAME, guides_lead, guides_page),
+        (rules.NAME, rules_lead, rules_page),
+        (retraining.NAME, retraining_lead, retraining_page),
     ):
         jobs = [job for job in folder.results() if job.belongs_to(name)]
         if jobs:
-            page(name, write(jobs, _notes(folder, name)))
-    page("ranking", _index(folder, found, standings))
+            page(name, say(jobs), write(jobs, _notes(folder, name)))
+    page("ranking", takeaways.of_ranking(standings), _index(folder, found, standings), bool(found))
     written.append(folder.path / "results.json")
     write_json(written[-1], _content(folder, found, standings))
     return [*written, *plots.draw(folder, found, standings)]
@@ -75,7 +85,6 @@ def write_report(folder: JobFolder) -> list[Path]:
 
 def _index(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[Standing]) -> str:
     parts = [
-        "# What reproduces",
         *_notes(folder, None),
         f"{sum(len(c.runs) for c in found)} verdicts on {len(found)} ground-truth orders. An order counts as right if "
         "the means over runs fall strictly along it. Criteria are ranked by the share of orders they get right, all "
@@ -93,7 +102,7 @@ def _index(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[S
         f"The paper: {paper.source()}.",
         _missing(folder),
     ]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def _companions(folder: JobFolder) -> list[str]:

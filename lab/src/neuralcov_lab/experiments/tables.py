@@ -141,7 +141,7 @@ def experiment_page(name: str, found: Sequence[Comparison], notes: Sequence[str]
         usual: labels that begin so, or all, are shown with their values; ``results.json`` has the others'.
     """
     own = [comparison for comparison in found if comparison.experiment == name]
-    parts = [f"# {name}", *notes, "## Verdicts"]
+    parts = [*notes, "## Verdicts"]
     for basis in (ON_TOP, ALONE, EQUAL):
         for subject in dict.fromkeys(c.subject for c in own if c.basis == basis):
             some = [c for c in own if c.basis == basis and c.subject == subject]
@@ -153,7 +153,7 @@ def experiment_page(name: str, found: Sequence[Comparison], notes: Sequence[str]
             title = f"### {comparison.subject}, {comparison.label}, {comparison.basis}"
             parts += [title, _expected(comparison), suite_table(comparison)]
             parts += [agreement(comparison)] if agreement(comparison) else []
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
 
 
 def _expected(comparison: Comparison) -> str:

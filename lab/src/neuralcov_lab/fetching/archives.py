@@ -28,7 +28,7 @@ _DAMAGE = (
     zlib.error,
     EOFError,
     ValueError,
-    NotImplementedError,
+    RuntimeError,  # an encrypted member of a zip file, or (NotImplementedError) one packed in an unknown way
 )
 _AR_MAGIC = b"!<arch>\n"
 

@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from neuralcov.core.abundance import Estimate, error_by_leaving_out, kinds_to_come, rarefied
+from neuralcov.core.abundance import Estimate, error_by_unequal_folds, kinds_to_come, rarefied
 from neuralcov.core.counts import VALID
 from neuralcov.core.shapes import Float, Int
 from neuralcov.criteria.bottom_kinds import sample
@@ -154,7 +154,7 @@ class SuiteKinds:
     def errors(self) -> tuple[float, float]:
         """Return the standard errors of the value and of ``relative``, by leaving out each fold in turn; NaN for none.
 
-        Leaving out a fold takes away the kinds that only it has shown, and its inputs.
+        Leaving out a fold takes away the kinds that only it has shown, and its inputs: more of both for a larger fold.
         """
         by_fold, bits = self.state.by_fold, self.seen.folds
         if by_fold is None or bits is None:
@@ -170,11 +170,14 @@ class SuiteKinds:
             return torch.nan, torch.nan
         values = self._values(left)[used]
         relative = self._relative(values, (by_fold.sum(1) - by_fold.T).double()[used])
-        return self._spread(values), self._spread(relative)
+        sizes = by_fold.sum(0)[used]
+        return self._spread(self.values, values, sizes), self._spread(self.relative, relative, sizes)
 
-    def _spread(self, left_out: Float[Tensor, "folds layers"]) -> float:
-        """Return the standard error that values without each fold give."""
-        return error_by_leaving_out(torch.tensor([self.together(row) for row in left_out], dtype=torch.float64))
+    def _spread(self, whole: PerLayer, left_out: Float[Tensor, "folds layers"], sizes: Int[Tensor, "folds"]) -> float:
+        """Return the standard error of a figure that values without each fold give."""
+        together = [self.together(row) for row in (whole, *left_out)]
+        all_of_it, *rest = torch.tensor(together, dtype=torch.float64)
+        return error_by_unequal_folds(all_of_it, torch.stack(rest), sizes.cpu())
 
     def details(self) -> Mapping[str, float]:
         """Return all figures, brought together over the layers; those that have no value are left out."""

@@ -13,14 +13,15 @@ from neuralcov.core.errors import CalibrationError
 from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Float, Int
-from neuralcov.criteria.lvc.folds import Folds
+from neuralcov.core.side_by_side import SideBySide
+from neuralcov.criteria.lvc.gathered import Sources
 from neuralcov.criteria.lvc.room import FAR
-from neuralcov.criteria.lvc.sample import InputSample, Sample
+from neuralcov.criteria.lvc.sample import InputSample
 from neuralcov.criteria.lvc.suites import Suites
 from neuralcov.criteria.lvc.volume import TrainingCovariance
 from neuralcov.criteria.lvc.whitened import Whitened, leaving_one_out
 from neuralcov.statistics.calibration import Calibration
-from neuralcov.statistics.moments import LayerMoments, Moments
+from neuralcov.statistics.moments import LayerMoments
 
 # Fewer lengths than this do not show which one a training input in a thousand exceeds.
 _ENOUGH = 1000
@@ -31,8 +32,9 @@ class LVCLearnt(Record, name="lvc-learnt", free=["expected", "seen", "constant"]
     """What LVC learnt from training data.
 
     ``limit`` is the length that few training inputs exceed, ``expected`` the share of fresh training inputs to expect
-    beyond it, NaN where unknown. ``reference_volumes`` are those of held-out training inputs, or of the training data
-    where none were held out, by group of layers.
+    beyond it. NaN where unknown: a length is that over all layers of an input, which no stage of a pipeline knows.
+    ``reference_volumes`` are those of held-out training inputs, or of the training data where none were held out, by
+    group of layers.
     """
 
     names: tuple[str, ...]
@@ -63,20 +65,20 @@ class LVCLearnt(Record, name="lvc-learnt", free=["expected", "seen", "constant"]
         return cls(tuple(layout), training, real.new_zeros(()), 0.0, volumes, 0, ())
 
     @classmethod
-    def of(cls, name: str, ridge: float, groups: int, calibration: Calibration, *, relative: bool) -> LVCLearnt:
+    def of(cls, name: str, ridge: float, calibration: Calibration, sources: Sources, *, relative: bool) -> LVCLearnt:
         """Learn for the criterion called ``name``."""
-        raw, held_out = calibration[Moments()], calibration.held_out(Moments())
+        raw, held_out = calibration[sources.moments], calibration.held_out(sources.moments)
         training = tuple(TrainingCovariance.of(moments, ridge) for moments in raw)
-        failed = _named(calibration, [t.failed for t in training])
+        failed = _named(calibration, raw, [t.failed for t in training])
         if failed:
             raise CalibrationError(
                 f"{name}: the covariance of the training data cannot be factorised in {', '.join(failed)}: "
                 "choose a larger ridge"
             )
-        limit, expected = _limit(training, calibration)
+        limit, expected = _limit(training, calibration, sources)
         whole = _whitened(training, held_out or raw)
         # Calibrations of schema 1 have no folds; theirs is the reference without correction.
-        folds = calibration.find(Folds(groups)) if groups > 1 else None
+        folds = None if sources.folds is None else calibration.find(sources.folds)
         parts = (whole,) if folds is None else tuple(_whitened(training, part) for part in folds.moments)
         volumes = Suites(parts).volumes
         learnt = cls(
@@ -86,11 +88,23 @@ class LVCLearnt(Record, name="lvc-learnt", free=["expected", "seen", "constant"]
             expected=expected,
             reference_volumes=volumes,
             seen=calibration.seen,
-            constant=_named(calibration, [~t.varies for t in training]),
+            constant=_named(calibration, raw, [~t.varies for t in training]),
         )
         if relative and held_out is not None:
             learnt._check_held_out(name, whole)
         return learnt
+
+    def joined(self, other: LVCLearnt, layers: SideBySide) -> LVCLearnt:
+        """Return what was learnt of the layers of both, short of lengths."""
+        return LVCLearnt(
+            names=self.names + other.names,
+            training=layers.groups(self.training, other.training),
+            limit=torch.full_like(self.limit, torch.nan),
+            expected=float("nan"),
+            reference_volumes=layers.groups(self.reference_volumes, other.reference_volumes),
+            seen=min(self.seen, other.seen),
+            constant=self.constant + other.constant,
+        )
 
     @cached_property
     def varying(self) -> Int[Tensor, ""]:
@@ -121,16 +135,18 @@ class LVCLearnt(Record, name="lvc-learnt", free=["expected", "seen", "constant"]
             )
 
 
-def _limit(training: tuple[TrainingCovariance, ...], calibration: Calibration) -> tuple[Float[Tensor, ""], float]:
+def _limit(
+    training: tuple[TrainingCovariance, ...], calibration: Calibration, sources: Sources
+) -> tuple[Float[Tensor, ""], float]:
     """Return the length that a training input in a thousand exceeds, and the share to expect beyond it.
 
     Taken from inputs that training covariances do not know: held-out ones if there are enough, else training inputs,
     each measured against all others. With fewer than a thousand it is the largest of k lengths, which one more input
     exceeds once in k + 1 times.
     """
-    lengths = _lengths(training, calibration.held_out(Sample()), None)
+    lengths = _lengths(training, calibration.held_out(sources.sample), None)
     if len(lengths) < _ENOUGH:
-        lengths = _lengths(training, calibration[Sample()], calibration[Moments()])
+        lengths = _lengths(training, calibration[sources.sample], calibration[sources.moments])
     count = len(lengths)
     if not count:
         return lengths.new_tensor(torch.inf), float("nan")
@@ -153,7 +169,8 @@ def _whitened(training: tuple[TrainingCovariance, ...], raw: tuple[LayerMoments,
     return tuple(t.moments(moments) for t, moments in zip(training, raw, strict=True))
 
 
-def _named(calibration: Calibration, layers: Sequence[Tensor]) -> tuple[str, ...]:
-    """Return the names of the layers for which a flag is set, by group."""
-    flags = in_execution_order(calibration.widths, layers).tolist()
+def _named(calibration: Calibration, moments: tuple[LayerMoments, ...], layers: Sequence[Tensor]) -> tuple[str, ...]:
+    """Return the names of the layers for which a flag is set, by group as the moments stand."""
+    widest = max(part.width for part in moments)
+    flags = in_execution_order([min(width, widest) for width in calibration.widths], layers).tolist()
     return tuple(name for name, flag in zip(calibration.names, flags, strict=True) if flag)

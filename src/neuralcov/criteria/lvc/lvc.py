@@ -25,18 +25,22 @@ from neuralcov.core.arguments import Glance
 from neuralcov.core.cost import Cost, Workload, tensor_bytes
 from neuralcov.core.counts import NOT_PLACEABLE, VALID, exclude_placeless, no_counts, not_finite
 from neuralcov.core.criterion import MERGE_EXACT, ORDER_FREE, SPLIT_FREE, Criterion, widths_of, with_excluded
+from neuralcov.core.errors import MismatchError
 from neuralcov.core.hyper_parameters import resource
 from neuralcov.core.layout import Layout, in_execution_order
+from neuralcov.core.projected import projected, projected_layout
 from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.core.side_by_side import SideBySide
 from neuralcov.criteria.lvc import schema1
-from neuralcov.criteria.lvc.folds import Folds, among
+from neuralcov.criteria.lvc.folds import among
+from neuralcov.criteria.lvc.gathered import Sources
 from neuralcov.criteria.lvc.learnt import LVCLearnt
+from neuralcov.criteria.lvc.remarks import sentences
 from neuralcov.criteria.lvc.room import FAR, SLOTS, TOO_FAR, Room, kinds_of, places
-from neuralcov.criteria.lvc.sample import Sample
 from neuralcov.criteria.lvc.suites import LVCState, Suites, suites_of
 from neuralcov.criteria.lvc.whitened import Whitened
 from neuralcov.statistics.calibration import Calibration
-from neuralcov.statistics.moments import LayerMoments, Moments, empty_moments, merge_all
+from neuralcov.statistics.moments import LayerMoments, empty_moments, merge_all
 from neuralcov.statistics.statistic import Statistic
 
 # Inputs are dealt to folds by their content; beyond a few hundred, errors gain nothing.
@@ -63,6 +67,8 @@ class LVC(Criterion[LVCState]):
             by the jackknife for the shortfall of small suites, and its standard error stands beside it, at
             ``groups`` times the memory and cost.
         ridge: regularisation, fixed at calibration.
+        sketch: look at wider layers along so many random directions, so that a layer's covariances take sketch² numbers
+            whatever its width. Another number than LVC, and named so: the volume is that of the projections.
         refresh: how many inputs ``admit`` takes on one factorisation; 1, the default, judges each on the state it
             meets. A limit on resources, no part of the criterion's identity.
 
@@ -82,6 +88,7 @@ class LVC(Criterion[LVCState]):
     relative: bool = field(default=False, kw_only=True)
     groups: int = field(default=1, kw_only=True)
     ridge: float = field(default=1e-4, kw_only=True)
+    sketch: int | None = field(default=None, kw_only=True)
     refresh: int = resource(1)
 
     def __post_init__(self) -> None:
@@ -91,14 +98,15 @@ class LVC(Criterion[LVCState]):
             raise checks.argument_error(self, "groups", f"at most {_MOST_GROUPS:,}, each of which has its covariances")
         checks.number(self, "ridge", at_least=1e-12)
         checks.whole_number(self, "refresh", at_least=1)
+        if self.sketch is not None:
+            checks.whole_number(self, "sketch", at_least=1)
         super().__post_init__()
 
     @property
     @override
     def learns(self) -> frozenset[Statistic[Any]]:
-        # A sample to see how long whitened inputs get, and folds where the reference is corrected.
-        folds = {Folds(self.groups)} if self.relative and self.groups > 1 else set()
-        return frozenset({Moments(), Sample(), *folds})
+        # Folds where the reference is corrected.
+        return Sources.of(self.groups, self.sketch).all(folds=self.relative)
 
     @property
     @override
@@ -118,8 +126,8 @@ class LVC(Criterion[LVCState]):
     @override
     def calibrate(self, calibration: Calibration) -> Self:
         """Factorise the training covariances, and learn the limit of ordinary lengths and the volumes of reference."""
-        learnt = LVCLearnt.of(self.name, self.ridge, self.groups, calibration, relative=self.relative)
-        return replace(self, learnt=learnt)
+        sources = Sources.of(self.groups, self.sketch)
+        return replace(self, learnt=LVCLearnt.of(self.name, self.ridge, calibration, sources, relative=self.relative))
 
     @override
     def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
@@ -127,6 +135,7 @@ class LVC(Criterion[LVCState]):
 
     @override
     def init(self, layout: Layout) -> LVCState:
+        layout = self._along_directions(layout)
         folds = tuple(empty_moments(layout) for _ in range(self.groups))
         rooms = tuple(Room.empty(len(group), group.width, layout.device) for group in layout.groups)
         beyond = torch.zeros((), dtype=torch.int64, device=layout.device)
@@ -134,6 +143,7 @@ class LVC(Criterion[LVCState]):
 
     @override
     def cost(self, layout: Layout, workload: Workload) -> Cost:
+        layout = self._along_directions(layout)
         # C⁻¹ of every layer stays. Training covariances are factorised group by group, and whitened for all layers.
         squares = [8 * len(group) * group.width**2 for group in layout.groups]
         working = 2 * (sum(squares) + max(squares))
@@ -196,6 +206,21 @@ class LVC(Criterion[LVCState]):
                 part[group] = part[group].absorb(_stack(theirs.rows, mine))
         whole = tuple(tuple(part) for part in folds)
         return LVCState(a.counts + b.counts, a.widths, whole, tuple(rooms), a.beyond + b.beyond)
+
+    @override
+    def joined(self, other: Self, a: LVCState, b: LVCState, *, alike: bool) -> tuple[Self, LVCState]:
+        """Join the layers of both; how many inputs lie beyond the limit would follow from all layers together."""
+        if self.groups > 1 and not alike:
+            raise MismatchError(
+                f"{self.name}: which fold an input is dealt to follows from its key, and the parts have other keys: "
+                "measure it without groups="
+            )
+        layers = SideBySide(a.widths, b.widths)
+        learnt: LVCLearnt = self.require_learnt()
+        folds = tuple(layers.groups(x, y) for x, y in zip(a.folds, b.folds, strict=True))
+        rooms = layers.groups(a.rooms, b.rooms, Room.joined)
+        whole = LVCState(a.counts, layers.widths, folds, rooms, torch.zeros_like(a.beyond))
+        return replace(self, learnt=learnt.joined(other.require_learnt(), layers)), whole
 
     @override
     def value(self, state: LVCState) -> Float[Tensor, ""]:
@@ -272,7 +297,9 @@ class LVC(Criterion[LVCState]):
     def details(self, state: LVCState) -> Mapping[str, float]:
         """Return the share of extreme inputs, what training inputs would show, and with folds the standard error."""
         learnt: LVCLearnt = self.require_learnt()
-        figures = {"beyond": float(state.beyond) / max(1, int(state.counts[VALID]))}
+        figures = {}
+        if not learnt.limit.isnan():
+            figures["beyond"] = float(state.beyond) / max(1, int(state.counts[VALID]))
         if not math.isnan(learnt.expected):
             figures["expected beyond"] = learnt.expected
         if self.groups > 1:
@@ -284,37 +311,14 @@ class LVC(Criterion[LVCState]):
 
     @override
     def learnt_template(self, layout: Layout) -> tuple[LVCLearnt, LVCLearnt]:
-        form = LVCLearnt.template(layout)
+        form = LVCLearnt.template(self._along_directions(layout))
         return form, form
 
     @override
     def notes(self, state: LVCState) -> tuple[str, ...]:
         """Name layers left out, far inputs that do not count, and suites or training data too small for the layers."""
         learnt: LVCLearnt = self.require_learnt()
-        widest, valid = max(state.widths), int(state.counts[VALID])
-        said = []
-        if learnt.constant:
-            said.append(f"constant in training and left out: {', '.join(learnt.constant)}")
-        met = in_execution_order(state.widths, [room.met[0] for room in state.rooms]).tolist()
-        crowded = {name: far for name, far in zip(learnt.names, met, strict=True) if far > SLOTS}
-        if crowded:
-            said.append(
-                f"{max(crowded.values())} inputs lie over {FAR:g} times as far out as training inputs in "
-                f"{', '.join(crowded)}: more than {SLOTS}, so that none of them counts there"
-            )
-        if learnt.seen < 10 * widest:
-            said.append(f"calibrated on {learnt.seen} inputs, fewer than 10 times the widest layer ({widest} neurons)")
-        if 0 < valid < 2 * widest:
-            said.append(
-                f"{valid} inputs are fewer than twice the widest layer ({widest} neurons): "
-                "in such a layer the value falls short by 9 % or more; compare suites of equal size only"
-            )
-        elif 0 < valid < 10 * widest:
-            said.append(
-                f"{valid} inputs are fewer than 10 times the widest layer ({widest} neurons): "
-                "in such a layer the value falls short by 2 to 9 %; compare suites of equal size"
-            )
-        return tuple(said)
+        return sentences(learnt, state)
 
     @override
     def undefined(self, state: LVCState) -> str:
@@ -323,9 +327,13 @@ class LVC(Criterion[LVCState]):
         named = ", ".join(name for name, fails in zip(learnt.names, failed, strict=True) if fails)
         return f"the covariance of the inputs cannot be factorised in {named or 'any layer'}"
 
+    def _along_directions(self, layout: Layout) -> Layout:
+        return layout if self.sketch is None else projected_layout(layout, self.sketch)
+
     def _whitened(self, batch: Activations) -> Whitened:
         """Whiten a batch once: what is judged is often taken in as well."""
         learnt: LVCLearnt = self.require_learnt()
+        batch = batch if self.sketch is None else projected(batch, self.sketch)
         # What was learnt is kept with the result, so that its id stays its own.
         kept = batch.shared(("whitened", id(learnt)), lambda: (learnt, Whitened.of(learnt.training, batch.stacks)))
         return kept[1]

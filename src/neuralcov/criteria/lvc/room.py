@@ -43,6 +43,11 @@ class Room(Record, name="lvc-room"):
             torch.zeros(2, layers, dtype=torch.int64, device=device),
         )
 
+    def joined(self, other: Room) -> Room:
+        """Return the rooms of the layers of both."""
+        rows, folds = torch.cat([self.rows, other.rows]), torch.cat([self.folds, other.folds])
+        return Room(rows, folds, torch.cat([self.met, other.met], dim=1))
+
     def here(self, *, far: bool = True) -> Bool[Tensor, "layers slots"]:
         """Return which slots hold a row that counts, without the far ones if not ``far``."""
         used = torch.arange(SLOTS, device=self.met.device) < self.met[:, :, None]

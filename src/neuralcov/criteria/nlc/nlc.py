@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ from neuralcov.core.layout import Layout, in_execution_order
 from neuralcov.core.projected import projected, projected_layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
+from neuralcov.core.side_by_side import SideBySide
 from neuralcov.criteria.nlc.admission import admit_one_by_one
 from neuralcov.criteria.nlc.covariance_norm import absorb_if_larger, covariance_gain, covariance_norm
 from neuralcov.kernels.operations import triton_available
@@ -159,6 +161,15 @@ class NLC(Criterion[NLCState]):
     def merge_in(self, a: NLCState, b: NLCState) -> NLCState:
         classes = tuple(_merge_entries(x, y, _merge_in_place) for x, y in zip(a.classes, b.classes, strict=True))
         return NLCState(a.counts + b.counts, a.widths, classes)
+
+    @override
+    def joined(self, other: Self, a: NLCState, b: NLCState, *, alike: bool) -> tuple[Self, NLCState]:
+        layers = SideBySide(a.widths, b.widths)
+        # Classes that one has met and the other has not would be other inputs, which whoever joins them looks after.
+        classes = tuple(
+            None if x is None or y is None else layers.groups(x, y) for x, y in zip(a.classes, b.classes, strict=True)
+        )
+        return self, NLCState(a.counts, layers.widths, classes)
 
     @override
     def value(self, state: NLCState) -> Float[Tensor, ""]:

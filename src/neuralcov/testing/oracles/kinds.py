@@ -149,10 +149,13 @@ def expected_share(table: Counter[Kind], n: int) -> float:
     return float(shown / sum(count**-0.5 for count in counts))
 
 
-def jackknife(values: Sequence[float]) -> float:
-    """Return the delete-a-fold standard error."""
-    mean = sum(values) / len(values)
-    return math.sqrt((len(values) - 1) / len(values) * sum((value - mean) ** 2 for value in values))
+def jackknife(whole: float, left: Sequence[float], sizes: Sequence[int]) -> float:
+    """Return the delete-a-fold standard error from a figure with all folds and without each, by the folds' sizes."""
+    parts = [sum(sizes) / size for size in sizes]
+    pseudo = [part * whole - (part - 1) * value for part, value in zip(parts, left, strict=True)]
+    middle = len(left) * whole - sum((1 - 1 / part) * value for part, value in zip(parts, left, strict=True))
+    squares = [(value - middle) ** 2 / (part - 1) for value, part in zip(pseudo, parts, strict=True)]
+    return math.sqrt(sum(squares) / len(squares))
 
 
 def without_each_fold(kinds: Iterable[Kind], folds: Iterable[int]) -> list[list[Kind]]:

@@ -6,20 +6,19 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, stdev
 from typing import Any
 
+from neuralcov.core.abundance import share_interval
 from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.lcc.honesty import FRESH, TEST
 from neuralcov_lab.experiments.lcc.judged import Judged, all_orders, jobs_by_part, score, wrong_orders
 from neuralcov_lab.experiments.lcc.stability import CLASSES
-from neuralcov_lab.experiments.lcc.variants import LCC, variants
+from neuralcov_lab.experiments.lcc.variants import LCC, VARIANTS, variants
 from neuralcov_lab.experiments.tables import markdown
-
-VARIANTS = frozenset(variant.name for variant in variants(10**9)) - {LCC}
 
 
 def proof_page(jobs: Sequence[JobResult], notes: Sequence[str]) -> str:
     """Return the page."""
     parts = jobs_by_part(jobs)
-    sections = ["# lcc", *notes]
+    sections = [*notes]
     judged = list(all_orders(parts))
     if judged:
         sections += [*wrong_orders(judged), *_orders(judged), *_variants(judged)]
@@ -32,7 +31,34 @@ def proof_page(jobs: Sequence[JobResult], notes: Sequence[str]) -> str:
     ):
         if part in parts:
             sections += write(parts[part])
-    return "\n\n".join(sections) + "\n"
+    return "\n\n".join(sections)
+
+
+def proof_lead(jobs: Sequence[JobResult]) -> str:
+    """Say how many known orders LCC and the others get right, and how near 1 ``relative`` is where it should be."""
+    parts = jobs_by_part(jobs)
+    judged = list(all_orders(parts))
+    said = []
+    if judged:
+        scores = {name: score(judged, name)[:2] for name in judged[0].signs if name not in VARIANTS}
+        right, total = scores.pop(LCC)
+        others = ", ".join(f"{name} {own}" for name, (own, _) in sorted(scores.items(), key=lambda s: -s[1][0]))
+        networks = len({one.subject for one in judged})
+        said.append(f"**LCC puts {right} of {total} known orders right on {networks} networks** ({others}).")
+    if "relative" in parts:
+        fresh = [
+            mean(found["relative"])
+            for result in parts["relative"].values()
+            for number, own in result["calibrations"].items()
+            for size, found in own.get(FRESH, {}).items()
+            if int(size) <= int(number)
+        ]
+        if fresh:
+            said.append(
+                f"`relative` is {min(fresh):.2f} to {max(fresh):.2f} for fresh training inputs, where it should be "
+                "1.0, up to as many as it was calibrated with."
+            )
+    return " ".join(said) or "Parts of the proof that are not about orders."
 
 
 def _orders(judged: Sequence[Judged]) -> list[str]:
@@ -42,7 +68,7 @@ def _orders(judged: Sequence[Judged]) -> list[str]:
     rows = []
     for name in names:
         right, total, single = score(judged, name)
-        low, high = wilson(right, total)
+        low, high = share_interval(right, total)
         by_subject = [score([one for one in judged if one.subject == subject], name)[:2] for subject in subjects]
         cells = [f"{some} of {count}" for some, count in by_subject]
         rows.append([name, f"{right} of {total}", f"{low:.0%} to {high:.0%}", f"{single:.1%}", *cells])
@@ -277,18 +303,3 @@ def _spread(values: Sequence[float]) -> str:
 
 def _apart(gap: float, deviation: float) -> str:
     return f"{gap / deviation:.1f}" if deviation else "–"
-
-
-def wilson(right: int, total: int, z: float = 1.96) -> tuple[float, float]:
-    """Return Wilson's interval of a share.
-
-    >>> low, high = wilson(9, 10)
-    >>> round(low, 3), round(high, 3)
-    (0.596, 0.982)
-    """
-    if not total:
-        return 0.0, 1.0
-    share = right / total
-    middle = (share + z * z / (2 * total)) / (1 + z * z / total)
-    half = z / (1 + z * z / total) * (share * (1 - share) / total + z * z / (4 * total * total)) ** 0.5
-    return max(0.0, middle - half), min(1.0, middle + half)

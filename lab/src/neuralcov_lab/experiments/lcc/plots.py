@@ -6,9 +6,34 @@ from collections.abc import Mapping, Sequence
 from statistics import mean
 from typing import Any
 
+from neuralcov.core.abundance import share_interval
 from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.lcc.honesty import FRESH, TEST
-from neuralcov_lab.experiments.lcc.judged import jobs_by_part
+from neuralcov_lab.experiments.lcc.judged import all_orders, jobs_by_part, score
+from neuralcov_lab.experiments.lcc.variants import LCC, VARIANTS
+
+
+def orders_plot(jobs: Sequence[JobResult]) -> Any:
+    """Draw which share of the known orders each criterion gets right, with Wilson's interval."""
+    judged = list(all_orders(jobs_by_part(jobs)))
+    if not judged:
+        return None
+    from matplotlib import pyplot
+
+    scores = {name: score(judged, name)[:2] for name in judged[0].signs if name not in VARIANTS}
+    names = sorted(scores, key=lambda name: -scores[name][0])
+    figure, axis = pyplot.subplots(figsize=(8, 0.35 * len(names) + 1), layout="constrained")
+    for place, name in enumerate(names):
+        right, total = scores[name]
+        low, high = share_interval(right, total)
+        share = right / total
+        axis.barh(place, share, color="tab:green" if name in (LCC, "LVC") else "tab:blue")
+        axis.errorbar(share, place, xerr=[[share - low], [high - share]], color="black", capsize=3, linewidth=0.8)
+        axis.text(high + 0.02, place, f"{right} of {total}", va="center", fontsize=8)
+    axis.set_yticks(range(len(names)), names)
+    axis.invert_yaxis()
+    axis.set(xlim=(0, 1.15), xlabel="share of known orders right")
+    return figure
 
 
 def next_plot(jobs: Sequence[JobResult]) -> Any:

@@ -55,3 +55,7 @@ def variants(training: int) -> tuple[Variant, ...]:
         Variant("novel boxes 1, new decisions 0", "two changes", weighting=Weighting(new_decision=0.0, novel=1.0)),
         *(Variant(f"{n:,} training inputs", "calibration", training=n) for n in CALIBRATIONS if n < training),
     )
+
+
+# Names of what is near the definition, the definition itself left out.
+VARIANTS = frozenset(variant.name for variant in variants(10**9)) - {LCC}

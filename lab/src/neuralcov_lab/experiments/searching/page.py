@@ -35,11 +35,24 @@ _THREE = ("against the label", "of seeds that were right", "against the parent")
 
 def guides_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
     """Return the page of guides: a verdict and a table for each network."""
-    parts = ["# fuzz-guides", *notes, _GUIDES]
+    parts = [_GUIDES, *notes]
     for network in dict.fromkeys(job.parameters["network"] for job in jobs):
         runs = _by(jobs, lambda job: job.parameters["way"], network)
         parts += [f"## {network}", _verdict(runs), _sizes(runs), _guides_table(runs), _curves(runs)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return "\n\n".join(part for part in parts if part)
+
+
+def guides_lead(jobs: Sequence[JobResult]) -> str:
+    """Say by how much the default finds more than random mutation, network by network."""
+    said = []
+    for network in dict.fromkeys(job.parameters["network"] for job in jobs):
+        factors = _factors(_by(jobs, lambda job: job.parameters["way"], network))
+        if "distinct" in factors:
+            natural = f", {factors['natural']:.1f} times as many natural ones" if "natural" in factors else ""
+            said.append(f"{factors['distinct']:.1f} times as many different faults on {network}{natural}")
+    if not said:
+        return "The default search, or random mutation to compare it with, was not run."
+    return f"With as many calls of the model as random mutation, the default search finds {'; '.join(said)}."
 
 
 Runs = dict[str, list[dict[str, Any]]]
@@ -54,16 +67,20 @@ def _by(jobs: Sequence[JobResult], key: Callable[[JobResult], str], network: str
 
 
 def _verdict(runs: Runs) -> str:
-    """Say how the default compares with random, as ratios of means."""
-    if RANDOM not in runs or DEFAULT not in runs:
-        return ""
-    said = []
-    for name in ("distinct", "roots", "natural"):
+    """Say how the default compares with random."""
+    said = [f"{name} {factor:.2f}" for name, factor in _factors(runs).items()]
+    return f"The default, {DEFAULT}, over random with validity: {', '.join(said)}." if said else ""
+
+
+def _factors(runs: Runs) -> dict[str, float]:
+    """Return what the default finds over what random finds, as ratios of means."""
+    found = {}
+    for name in ("distinct", "roots", "natural") if RANDOM in runs and DEFAULT in runs else ():
         ours, theirs = ([_rate(run, name) for run in runs[way]] for way in (DEFAULT, RANDOM))
         unknown = any(number is None for number in (*ours, *theirs))
         if not unknown and fmean(number or 0 for number in theirs):
-            said.append(f"{name} {fmean(n or 0 for n in ours) / fmean(n or 0 for n in theirs):.2f}")
-    return f"The default, {DEFAULT}, over random with validity: {', '.join(said)}."
+            found[name] = fmean(n or 0 for n in ours) / fmean(n or 0 for n in theirs)
+    return found
 
 
 def _sizes(runs: Runs) -> str:
@@ -108,7 +125,7 @@ def _curves(runs: Runs) -> str:
 
 def rules_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
     """Return the page of rules: every set under every criterion, then one rule switched at a time."""
-    parts = ["# fuzz-rules", *notes, _RULES]
+    parts = [_RULES, *notes]
     if not all(job.result["stylised"] for job in jobs):
         parts.append(
             "Stylising took no part in some campaigns: its weights (`neuralcov data get adain`) were not there, or "
@@ -134,7 +151,35 @@ def rules_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
             ordered = {name: runs[name] for name in ("none", *SWITCHED) if name in runs}
             if len(ordered) > 1:
                 parts += [f"### published, one rule switched to ours, under {guide}", _rules_table("rule", ordered)]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
+
+
+def rules_lead(jobs: Sequence[JobResult]) -> str:
+    """Say what share of the outputs is misread under each set of rules, guided by NLC and at random."""
+    sentences = []
+    for network in dict.fromkeys(job.parameters["network"] for job in jobs):
+        found = {}
+        for rules in SETS:
+            runs = _by(
+                [job for job in jobs if job.parameters["rules"] == rules and not job.parameters["switched"]],
+                lambda job: job.parameters["criterion"],
+                network,
+            )
+            both = [_misread(runs.get(guide, [])) for guide in ("NLC", BASELINE)]
+            if None not in both:
+                found[rules] = both
+        if found:
+            guided, unguided = (
+                ", ".join(f"{found[rules][i]:.0f} % under `{rules}`" for rules in found) for i in (0, 1)
+            )
+            sentences.append(f"Of the outputs {network} misreads, guided by NLC, {guided}; at random, {unguided}.")
+    return " ".join(sentences) or "Each row below changes one rule of the published set."
+
+
+def _misread(runs: Sequence[dict[str, Any]]) -> float | None:
+    """Return the mean share of outputs whose class is not the label, in per cent."""
+    shares = [100 * run["faults"][_THREE[0]] / run["outputs"] for run in runs if run["outputs"]]
+    return fmean(shares) if shares else None
 
 
 def _rules_table(first: str, runs: Runs) -> str:
@@ -151,7 +196,7 @@ def _rules_table(first: str, runs: Runs) -> str:
 
 def retraining_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
     """Return the page of retraining."""
-    parts = ["# fuzz-retraining", *notes, _RETRAINING]
+    parts = [_RETRAINING, *notes]
     for network in dict.fromkeys(job.parameters["network"] for job in jobs):
         some = [job.result for job in jobs if job.parameters["network"] == network]
         first = some[0]
@@ -166,7 +211,25 @@ def retraining_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
             for name in next(iter(first["accuracy"].values()))
         ]
         parts.append(markdown(header, rows))
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(parts)
+
+
+def retraining_lead(jobs: Sequence[JobResult]) -> str:
+    """Say what training on faults changes, first and last row of the table: clean inputs, and new faults."""
+    said = []
+    for network in dict.fromkeys(job.parameters["network"] for job in jobs):
+        runs = [job.result["accuracy"] for job in jobs if job.parameters["network"] == network]
+        names = list(next(iter(runs[0].values())))
+        (_, without, given) = ([fmean(100 * run[step][n] for run in runs) for n in names] for step in runs[0])
+        said.append(
+            f"{network} reads {given[-1]:.3g} % of {names[-1]} rightly, not {without[-1]:.3g} %, and clean inputs "
+            f"{_points(given[0] - without[0])}"
+        )
+    return f"**With faults among its training inputs,** {'; '.join(said)} than with as much training without them."
+
+
+def _points(change: float) -> str:
+    return f"{abs(change):.1f} points {'better' if change > 0 else 'worse'}"
 
 
 def _over(values: Sequence[float | None], form: str, unit: str = "") -> str:
