@@ -88,9 +88,10 @@ def _path(context: ExperimentContext, name: str, shift: str, searched: int) -> P
 
 def _write(path: Path, found: Measured) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {f"columns/{name}": array for name, array in found.columns.items()}
+    arrays: dict[str, Any] = {f"columns/{name}": array for name, array in found.columns.items()}
+    arrays |= {f"orders/{name}": array for name, array in found.orders.items()}
     with atomic_write(path) as file:
-        np.savez_compressed(file, **arrays, **{f"orders/{name}": array for name, array in found.orders.items()})
+        np.savez_compressed(file, **arrays)
 
 
 def _read(path: Path) -> Measured:
