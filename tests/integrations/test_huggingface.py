@@ -216,3 +216,50 @@ def test_fixed_lengths_by_the_default_collator(tmp_path):
     coverage = watch_trainer(trained, CRITERIA)
     trained.evaluate(rows)
     same(coverage, assessed(model, CRITERIA, collated(rows, default_data_collator)))
+
+
+class OwnLoss(Trainer):
+    """Keeps the labels from the model, as many do who weigh classes."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, **more):
+        labels = inputs.pop("labels")
+        output = model(**inputs)
+        loss = torch.nn.functional.cross_entropy(output.logits, labels, weight=torch.tensor([1.0, 2.0, 1.0]))
+        return (loss, output) if return_outputs else loss
+
+
+class Twice(OwnLoss):
+    """Runs half of a batch at a time."""
+
+    def compute_loss(self, model, inputs, return_outputs=False, **more):
+        labels = inputs.pop("labels")
+        parts = zip(*(value.chunk(2) for value in inputs.values()), strict=True)
+        halves = [model(**dict(zip(inputs, part, strict=True))) for part in parts]
+        scores = torch.cat([half.logits for half in halves])
+        loss = torch.nn.functional.cross_entropy(scores, labels)
+        return (loss, {"loss": loss, "logits": scores}) if return_outputs else loss
+
+
+@pytest.mark.parametrize("way", ["smoothing", "own loss"])
+def test_labels_that_the_loss_keeps_from_the_model(tmp_path, way):
+    model, criteria = bert(), (nc.NLC(classes=3), nc.NC(0.5))
+    trained = trainer(model, tmp_path, label_smoothing_factor=0.1 if way == "smoothing" else 0.0)
+    if way == "own loss":
+        trained = OwnLoss(model, trained.args, data_collator=Collator(), eval_dataset=texts())
+    coverage, other = watch_trainer(trained, criteria), watch_trainer(trained, criteria)
+    for _ in range(2):
+        trained.evaluate()
+    expected = assessed(model, criteria, collated(texts()))
+    for one in (coverage, other):
+        same(one, expected)
+        assert one.sanity().accuracy == expected.sanity().accuracy is not None
+    assert "prediction_step" not in vars(trained)
+
+
+def test_labels_of_another_number_than_the_last_pass_are_not_used(tmp_path):
+    model = bert()
+    arguments = trainer(model, tmp_path).args
+    trained = Twice(model, arguments, data_collator=Collator(), eval_dataset=texts())
+    coverage = watch_trainer(trained, CRITERIA)
+    assert trained.evaluate()["eval_inputs"] == 22
+    assert coverage.sanity().judged == 0

@@ -63,9 +63,9 @@ class ListeningCoverage:
         self._measurement.warn(of_outputs=True)
 
     @property
-    def labelled(self) -> bool:
-        """Whether the pass that was heard last has its labels, as those with labels among their arguments do."""
-        return self._listening is not None and self._listening.labelled
+    def unlabelled(self) -> int:
+        """How many inputs the pass that was heard last has, if it has no labels yet, otherwise 0."""
+        return 0 if self._listening is None else self._listening.unlabelled
 
     def labels(self, labels: Any) -> None:
         """Give the labels of the pass that was heard last.
@@ -113,9 +113,12 @@ class _Listening:
         )
 
     @property
-    def labelled(self) -> bool:
-        """Whether the pass that waits has its labels."""
-        return self._waiting is not None and self._waiting.labels is not None
+    def unlabelled(self) -> int:
+        """How many inputs the pass that waits has, if it has no labels yet, otherwise 0."""
+        return 0 if self._waiting is None or self._waiting.labels is not None else self._inputs_of(self._waiting)
+
+    def _inputs_of(self, batch: Activations) -> int:
+        return batch.size if self._rows is None else self._rows.size
 
     @contextmanager
     def open(self) -> Iterator[Heard]:
@@ -147,7 +150,7 @@ class _Listening:
         found = self._reader.read_labels(labels)
         if found is None:
             return batch
-        size = batch.size if self._rows is None else self._rows.size
+        size = self._inputs_of(batch)
         if found.shape[0] != size:
             raise InputError(f"{found.shape[0]} labels for {size} inputs: expected one label per input")
         home = next(iter(batch.layers.values())).device

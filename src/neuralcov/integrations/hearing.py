@@ -71,14 +71,21 @@ class Hearing:
         self._heard = block.enter_context(self.coverage.listen(counts=self._counts))
         self._block, self._passes = block, 0
 
-    def batch_ended(self, batch: Any) -> None:
-        """Give the last pass the labels of its batch, if the batch was run and its labels were not among its inputs."""
+    def batch_ended(self, batch: Any, *, if_they_fit: bool = False) -> None:
+        """Give the last pass the labels of its batch, if the batch was run and its labels were not among its inputs.
+
+        Args:
+            batch: as the loader gave it.
+            if_they_fit: leave out labels of another number than the last pass has inputs, instead of refusing them.
+        """
         if self._block is None or self._heard.passes == self._passes:
             return
         self._passes = self._heard.passes
-        if self.coverage.labelled or self._heard.passes == self._heard.empty:
+        if not self.coverage.unlabelled or self._heard.passes == self._heard.empty:
             return
         labels = self._labels(batch)
+        if if_they_fit and (not hasattr(labels, "__len__") or len(labels) != self.coverage.unlabelled):
+            return
         if labels is not None:
             self.coverage.labels(labels)
 

@@ -6,7 +6,8 @@ logged, so that its evaluation loop is wrapped instead of a callback added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from neuralcov.core.errors import InputError
@@ -71,10 +72,32 @@ class _HeardLoop:
             )
         self._hearing.start()
         try:
-            output = self.loop(*args, **kwargs)
+            with self._labels_heard():
+                output = self.loop(*args, **kwargs)
         except BaseException:
             self._hearing.drop()
             raise
         prefix = kwargs.get("metric_key_prefix", "eval")
         output.metrics.update({f"{prefix}_{key}": value for key, value in self._hearing.stop().items()})
         return output
+
+    @contextmanager
+    def _labels_heard(self) -> Iterator[None]:
+        """Give passes the labels of their batch where a loss keeps them from the model, as label smoothing does."""
+        trainer, hearing = self._trainer, self._hearing
+        own = trainer.prediction_step
+        replaced = "prediction_step" in vars(trainer)
+
+        def step(model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            found = own(model, inputs, *args, **kwargs)
+            hearing.batch_ended(inputs, if_they_fit=True)
+            return found
+
+        trainer.prediction_step = step
+        try:
+            yield
+        finally:
+            if replaced:
+                trainer.prediction_step = own
+            else:
+                del trainer.prediction_step
