@@ -29,7 +29,8 @@ print(cov)
 (classes,) = cov.by_slice()
 for row in sorted(classes.rows, key=lambda row: row.alone["LCC"])[:3]:
     print(
-        f"class {row.slice}: {row.inputs} inputs cover {row.alone['LCC']:.3f} alone, {row.lost['LCC']:.3f} is shown by no other"
+        f"class {row.slice}: {row.inputs} inputs cover {row.alone['LCC']:.3f} alone, "
+        f"{row.lost['LCC']:.3f} is shown by no other"
     )
 
 # %% [markdown]
