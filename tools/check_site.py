@@ -1,7 +1,7 @@
 """Look at the built site in a browser: ``python -m tools.check_site [--browser FILE] [--pictures FOLDER] [PAGE…]``.
 
-Opens pages of build/site from disk at 390 and 1,280 pixels, light and dark, and fails on any violation that axe finds, on a
-page that is wider than the screen, and on anything that is fetched from elsewhere. Without names it opens every page at
+Opens pages of build/site from disk at 390 and 1,280 pixels, light and dark, and fails on any violation that axe finds,
+on a page that is wider than the screen, and on anything that is fetched from elsewhere. Without names it opens every page at
 least once, the main ones in all four ways. Needs playwright, axe-playwright-python and a browser.
 """
 
@@ -51,9 +51,8 @@ def main() -> None:
             # A page that is not among the main ones is opened in one way, in turn another.
             for width, scheme in ways if asked.pages or name in MAIN else [ways[number % len(ways)]]:
                 opened += 1
-                wrong += [
-                    f"{name}, {width} px, {scheme}: {problem}" for problem in _look(browser, name, width, scheme, asked)
-                ]
+                problems = _look(browser, name, width, scheme, asked)
+                wrong += [f"{name}, {width} px, {scheme}: {problem}" for problem in problems]
         browser.close()
     print("\n".join(wrong) or f"{opened} views of {len(asked.pages or found)} pages: nothing wrong")
     sys.exit(1 if wrong else 0)
