@@ -96,7 +96,7 @@ def _dots(points: Points, across: Scale, up: Scale) -> str:
 def _class_places(points: SuiteMap, across: Scale, up: Scale) -> dict[str, tuple[float, float]]:
     """Return the middle of every class on the page, or a place near it; nothing if there are too many to name."""
     names = sorted(set(points.classes))
-    found = {}
+    found: dict[str, tuple[float, float]] = {}
     for name in names if len(names) <= _NAMED_CLASSES else ():
         pairs = zip(points.suite, points.classes, strict=True)
         own = finite([point for point, its in pairs if its == name])
