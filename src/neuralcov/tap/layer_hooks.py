@@ -149,7 +149,7 @@ class LayerHooks:
             rest = (*rest[:-1], output := output.dequantize())
         if isinstance(output, Tensor) and output.is_nested:
             raise LayerError(
-                f"layer {name!r} gave a nested tensor: pad the inputs (torch.nested.to_padded_tensor) and pass lengths=, "
+                f"layer {name!r} gave a nested tensor: pad the inputs (torch.nested.to_padded_tensor), pass lengths=, "
                 "or leave it out"
             )
         forward_pass.calls[name] = index + 1

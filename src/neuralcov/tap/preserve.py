@@ -157,7 +157,7 @@ def within_transform() -> bool:
 
 
 def is_recorded() -> bool:
-    """Return whether a call of a model is only written down, by a tracer, an export, or fake tensors without numbers."""
+    """Return whether a call of a model is only written down, by a tracer, an export, or tensors without numbers."""
     keys = torch._C._TorchDispatchModeKey
     return torch._C._is_tracing() or any(torch._C._get_dispatch_mode(key) for key in (keys.FAKE, keys.PROXY))
 
