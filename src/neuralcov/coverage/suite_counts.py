@@ -106,7 +106,9 @@ class SuiteCounts:
             if part.moments is not None:
                 by_width.setdefault(part.moments.shape[1], []).append(_rows(part.moments, part.taken))
         for parts in by_width.values():
-            self._add_channels(ChannelCounts.of(torch.cat(parts).cpu().numpy()))
+            # Batch by batch, so that the sums are the same to the bit whenever they are asked for.
+            for rows in torch.cat(parts).cpu().split([len(part) for part in parts]):
+                self._add_channels(ChannelCounts.of(rows.numpy()))
         return self
 
     def _add_channels(self, counts: ChannelCounts) -> None:
