@@ -25,7 +25,7 @@ from neuralcov_lab.experiments.settings import AnyCriterion
 
 NAME = "fuzz-guides"
 RANDOM = "random"
-DEFAULT = "margin+coverage, bandit"
+DEFAULT = "margin+coverage, forecast"
 # Readings of the curve over calls.
 _READINGS = 10
 # Calls of the model for every seed: with many more, all guides come to know all there is to find.
@@ -50,7 +50,10 @@ WAYS: dict[str, tuple[dict[str, Any], AnyCriterion | None]] = {
     "margin, bandit": ({"guide": "margin", "mutation_choice": "bandit"}, None),
     "margin, bandit, up to 3 at once": ({"guide": "margin", "mutation_choice": "bandit", "stack": 3}, None),
     "elites, bandit": ({"guide": "elites", "mutation_choice": "bandit"}, None),
-    DEFAULT: ({"guide": "margin+coverage", "mutation_choice": "bandit"}, NLC()),
+    "margin+coverage, bandit": ({"guide": "margin+coverage", "mutation_choice": "bandit"}, NLC()),
+    "margin, forecast": ({"guide": "margin", "mutation_choice": "forecast"}, None),
+    "elites, forecast": ({"guide": "elites", "mutation_choice": "forecast"}, None),
+    DEFAULT: ({"guide": "margin+coverage", "mutation_choice": "forecast"}, NLC()),
 }
 
 
