@@ -38,9 +38,9 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/python -m coverage run -m pytest -m "not slow" tests/core tests/kernels tests/statistics tests/criteria tests/results
 	$(BIN)/python -m coverage report
 
-# With packages that are no part of every build: Keras on JAX and on NumPy, and the trackers.
+# With packages that are no part of every build: Keras on JAX, NumPy and TensorFlow, and the trackers.
 by-hand: $(VENV)/.installed-dev
-	$(BIN)/python -m pip install --quiet '.[mlflow,wandb,dvclive]' jax
+	$(BIN)/python -m pip install --quiet '.[mlflow,wandb,dvclive]' jax tensorflow-cpu
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/tap/test_keras.py tests/integrations/test_trackers.py tests/tap/test_language_models.py
 
 bench: $(VENV)/.installed-dev

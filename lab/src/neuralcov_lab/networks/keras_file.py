@@ -127,7 +127,7 @@ def _layer(kind: str, config: Mapping[str, Any], arrays: Sequence[np.ndarray]) -
     elif kind == "GlobalAveragePooling2D":
         return nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
     elif kind == "Activation":
-        return _ACTIVATIONS[config["activation"]]()
+        return cast(nn.Module, _ACTIVATIONS[config["activation"]]())
     elif kind in ("Dropout", "Flatten", "Add"):
         return {"Dropout": nn.Identity, "Flatten": _Flatten, "Add": _Sum}[kind]()
     else:
@@ -138,15 +138,16 @@ def _layer(kind: str, config: Mapping[str, Any], arrays: Sequence[np.ndarray]) -
 
 def _convolution(config: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> nn.Module:
     kernel = torch.from_numpy(arrays[0]).permute(3, 2, 0, 1).contiguous()
-    convolution = nn.Conv2d(
-        kernel.shape[1], kernel.shape[0], tuple(kernel.shape[2:]), tuple(config["strides"]), bias=len(arrays) > 1
-    )
+    after, before, height, width = kernel.shape
+    down, across = config["strides"]
+    convolution = nn.Conv2d(before, after, (height, width), (down, across), bias=len(arrays) > 1)
     _fill(convolution, kernel, *arrays[1:])
     return _PaddedLikeTensorFlow(convolution) if config["padding"] == _SAME else convolution
 
 
 def _dense(arrays: Sequence[np.ndarray]) -> nn.Module:
-    linear = nn.Linear(*arrays[0].shape, bias=len(arrays) > 1)
+    before, after = arrays[0].shape
+    linear = nn.Linear(before, after, bias=len(arrays) > 1)
     _fill(linear, torch.from_numpy(arrays[0]).T.contiguous(), *arrays[1:])
     return linear
 

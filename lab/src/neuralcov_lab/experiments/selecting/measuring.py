@@ -88,9 +88,10 @@ def _path(context: ExperimentContext, name: str, shift: str, searched: int) -> P
 
 def _write(path: Path, found: Measured) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    arrays = {f"columns/{name}": array for name, array in found.columns.items()}
+    arrays: dict[str, Any] = {f"columns/{name}": array for name, array in found.columns.items()}
+    arrays |= {f"orders/{name}": array for name, array in found.orders.items()}
     with atomic_write(path) as file:
-        np.savez_compressed(file, **arrays, **{f"orders/{name}": array for name, array in found.orders.items()})
+        np.savez_compressed(file, **arrays)
 
 
 def _read(path: Path) -> Measured:
@@ -138,9 +139,11 @@ class _Meter:
         parts = [(head, output) for head, output, _ in self._passes(some)]
         self._train = torch.cat([head for head, _ in parts])
         self._train_labels = some.labels.to(self._train.device)
-        decided = torch.cat([output for _, output in parts]).argmax(1)
+        outputs = torch.cat([output for _, output in parts])
+        decided = outputs.argmax(1)
         self._fast = fast_logits(self._head.layer, self._train, decided == self._train_labels, decided)
         self._neighbours = neighbours(self._train, self._train_labels)
+        self._of_outputs = neighbours(outputs, self._train_labels)
         self._mean = self._train.double().mean(0)
         centred = self._train.double() - self._mean
         self._axes = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :KEPT]
@@ -179,6 +182,7 @@ class _Meter:
             "features": ((features.double() - self._mean) @ self._axes).half().cpu().numpy(),
             "fast": _small(_gini(_two_at_least(self._fast(features, decided)))),
             "trust at head": _small(_trust(self._neighbours, features, decided)),
+            "trust at output": _small(_trust(self._of_outputs, scores, decided)),
             "class distances": around.half().cpu().numpy(),
             "seconds": np.array([forward, ranking]),
         }

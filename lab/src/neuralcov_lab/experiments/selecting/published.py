@@ -29,12 +29,16 @@ def published_subject(context: ExperimentContext, name: str) -> ProofSubject:
     path = cache_folder() / "deepgd" / file
     if not path.is_file():
         raise DataError(f"{path}: there is no such file; put LSA_DSA/model/{file} of {_REPOSITORY} there")
-    train, test = (zoo.data(data, split) for split in ("train", "test"))
-    centred = {"mean": (0.5,) * train.inputs.shape[1], "std": (1.0,) * train.inputs.shape[1]}
+    train, test = (_centred(zoo.data(data, split)) for split in ("train", "test"))
     return ProofSubject(
         name,
         IMAGES,
         read_keras(path).to(context.device),
-        some_samples(context, replace(train, **centred), context.scale.training, TRAIN_ROWS),
-        some_samples(context, replace(test, **centred), context.scale.test, TEST_ROWS),
+        some_samples(context, train, context.scale.training, TRAIN_ROWS),
+        some_samples(context, test, context.scale.test, TEST_ROWS),
     )
+
+
+def _centred(samples: zoo.Samples) -> zoo.Samples:
+    channels = samples.inputs.shape[1]
+    return replace(samples, mean=(0.5,) * channels, std=(1.0,) * channels)

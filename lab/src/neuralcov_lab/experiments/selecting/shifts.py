@@ -28,8 +28,8 @@ def shifted(context: ExperimentContext, kind: str, samples: Samples, strength: i
         made = SubstitutedWords(samples, len(samples), _REPLACED[strength], 1000, context.combined_seed(211, strength))
         return replace(samples, inputs=torch.cat([batch["tokens"] for batch in made]))
     if kind == IMAGES:
-        made = corrupted(samples.pixels().cpu(), strength, random)
-        return replace(samples, inputs=made.to(samples.inputs.device))
+        images = corrupted(samples.pixels().cpu(), strength, random)
+        return replace(samples, inputs=images.to(samples.inputs.device))
     rows = samples.pixels().cpu()
     noise = torch.randn(rows.shape, generator=random)
     return replace(samples, inputs=(rows + _ROW_NOISE[strength] * rows.std(0) * noise).to(samples.inputs.device))
