@@ -1,8 +1,8 @@
 """Look at the built site in a browser: ``python -m tools.check_site [--browser FILE] [--pictures FOLDER] [PAGE…]``.
 
 Opens pages of build/site from disk at 390 and 1,280 pixels, light and dark, and fails on any violation that axe finds,
-on a page that is wider than the screen, and on anything that is fetched from elsewhere. Without names it opens every page at
-least once, the main ones in all four ways. Needs playwright, axe-playwright-python and a browser.
+on a page that is wider than the screen, and on anything that is fetched from elsewhere. Without names it opens every
+page at least once, the main ones in all four ways. Needs playwright, axe-playwright-python and a browser.
 """
 
 from __future__ import annotations
