@@ -8,7 +8,7 @@ PIP_CONSTRAINT ?= constraints.txt
 export PIP_CONSTRAINT
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test lint types imports shapes unit lab-smoke lab slow by-hand bench coverage package site clean
+.PHONY: demo test lint types imports shapes unit lab-smoke lab slow by-hand bench coverage package walk site clean
 
 demo: $(VENV)/.installed
 	$(BIN)/neuralcov demo
@@ -38,9 +38,9 @@ coverage: $(VENV)/.installed-dev
 	$(BIN)/python -m coverage run -m pytest -m "not slow" tests/core tests/kernels tests/statistics tests/criteria tests/results
 	$(BIN)/python -m coverage report
 
-# With packages that are no part of every build: Keras on JAX and on NumPy, and the trackers.
+# With packages that are no part of every build: Keras on JAX, NumPy and TensorFlow, and the trackers.
 by-hand: $(VENV)/.installed-dev
-	$(BIN)/python -m pip install --quiet '.[mlflow,wandb,dvclive]' jax
+	$(BIN)/python -m pip install --quiet '.[mlflow,wandb,dvclive]' jax tensorflow-cpu
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -rs tests/tap/test_keras.py tests/integrations/test_trackers.py tests/tap/test_language_models.py
 
 bench: $(VENV)/.installed-dev
@@ -56,13 +56,14 @@ lab: $(VENV)/.installed-dev
 slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -m slow tests lab/tests
 
-# Wheel and sdist, each installed into an empty environment and tried.
-package: $(VENV)/.installed-dev
-	rm -rf dist build/package && $(BIN)/python -m pip install --quiet build && $(BIN)/python -m build --outdir dist .
-	for file in dist/*.whl dist/*.tar.gz; do \
-		$(PYTHON) -m venv --clear build/package && build/package/bin/python -m pip install --quiet $$file && \
-		build/package/bin/neuralcov --version && build/package/bin/neuralcov layers demo:digits || exit 1; \
-	done
+# Wheel and sdist, built twice and compared, each installed into an empty environment and tried, with the sdist's tests.
+package:
+	$(PYTHON) -m venv build/package && build/package/bin/python -m pip install --quiet build
+	build/package/bin/python -m tools.package $(PACKAGE_OPTIONS)
+
+# What a new user does, with the built package in an empty environment: README, install, demo, own model, report, gate.
+walk: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -m slow tests/test_walk.py
 
 # The site, in build/site, by Zensical and once more by mkdocs: warnings fail both. Open build/site/index.html.
 site: build/docs-env/.installed

@@ -70,6 +70,7 @@ def test_the_page_tells_all_of_the_list():
         assert f"- {text}" in PAGE
 
 
+@pytest.mark.skipif(not (ROOT / "lab").is_dir(), reason="results are in the lab, which the sdist leaves out")
 def test_files_that_anomalies_refer_to_are_there():
     for entry in LIST["known_anomalies"]:
         assert (ROOT / entry["see"]).is_file(), entry

@@ -116,7 +116,8 @@ def test_a_gate_is_not_met_while_an_alarm_stands(run, files):
     code, out, _ = run(*asked)
     assert code == 1
     assert "NOT MET: alarm:unlike: 100 % of these inputs are unlike anything in training: is the scaling" in out
-    code, out, _ = run(*asked, "--allow-alarm", "unlike=we test what happens")
+    code, out, _ = run(*asked, "--allow-alarm", "unlike=we test what happens",
+                       "--allow-alarm", "scale=we test what happens")  # fmt: skip
     assert (code, "WAIVED: alarm:unlike" in out) == (0, True)
     code, _, err = run(*asked, "--allow-alarm", "unlike")
     assert (code, "expected a reason" in err) == (2, True)

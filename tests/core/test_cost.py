@@ -1,5 +1,6 @@
 """What criteria are said to take, beside what states, and what calibration learnt, really take."""
 
+import re
 import warnings
 
 import numpy as np
@@ -11,7 +12,7 @@ import neuralcov as nc
 from neuralcov.core.cost import Workload, cost_of, largest_layer, require_memory, tensor_bytes
 from neuralcov.core.errors import HyperParameterError, MemoryBudgetError
 from neuralcov.core.layout import Layout
-from neuralcov.core.memory import available_bytes
+from neuralcov.core.memory import available_bytes, parse_bytes
 from neuralcov.criteria import ALL
 from neuralcov.statistics.moments import Moments
 
@@ -208,3 +209,45 @@ def test_memory_that_is_left():
 
 def test_a_statistic_of_a_fixed_size():
     assert Moments().cost(Layout({"a": 10}, "meta"), Workload()) == 8 * (100 + 10 + 1)
+
+
+@pytest.mark.parametrize("criterion", [nc.CC(1, memory="100 kB"), nc.SS(memory="10 kB"), nc.TKNP(memory="3 kB")])
+@pytest.mark.parametrize("way", ["update", "admit", "merge"])
+def test_states_that_outgrow_the_limit_are_refused(criterion, way):
+    widths, limit = {"fc1": 30, "fc2": 20, "lm_head": 600}, parse_bytes(criterion.memory)
+    batches = [{layer: torch.randn(10, width) for layer, width in widths.items()} for _ in range(20)]
+    coverage = nc.Coverage.of_layers(widths, [criterion])
+    observed = []
+
+    def run():
+        for given in batches:
+            if way == "merge":
+                other = coverage.fork()
+                other.reset()
+                other.update(activations=given)
+                coverage.merge(other, overlap="allow")
+            observed.append(coverage.inputs)
+            if way == "admit":
+                coverage.admit(activations=given, min_gain=-1)
+            else:
+                coverage.update(activations=given)
+
+    said = rf"{re.escape(criterion.name)}: the state has grown to .* but memory='{criterion.memory}' allows"
+    with pytest.raises(MemoryBudgetError, match=said) as raised:
+        run()
+    assert 1 < len(observed) < 20
+    # Nothing of the last batch was observed, and what was can be kept.
+    assert coverage.inputs == observed[-1]
+    size = tensor_bytes(coverage._measurement.collection.states[0])
+    assert limit < size <= 2 * limit
+    assert nc.Coverage.from_bytes(coverage.to_bytes()).values(warn=False) == coverage.values(warn=False)
+    assert ("layers='!lm_head'" in str(raised.value)) == (criterion.name != nc.TKNP().name)
+
+
+def test_what_streams_training_data_is_not_limited_by_them():
+    coverage = nc.Coverage.of_layers({"fc": 3}, [nc.DSC(memory=100), nc.NC(memory=1000)])
+    rows, labels = torch.randn(50, 3), torch.arange(50) % 2
+    coverage.calibrate(activations={"fc": rows}, labels=labels, predictions=labels)
+    for _ in range(3):
+        coverage.update(activations={"fc": torch.randn(50, 3)}, predictions=labels)
+    assert coverage.inputs == 150

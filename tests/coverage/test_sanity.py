@@ -29,8 +29,8 @@ def suites():
         "test": (X, Y, set()),
         "half": (X[::2], Y[::2], set()),
         "twenty": (X[:20], Y[:20], set()),
-        "unscaled": (16 * X, Y, {"unlike"}),
-        "centred": (2 * X - 1, Y, {"unlike"}),
+        "unscaled": (16 * X, Y, {"unlike", "scale"}),
+        "centred": (2 * X - 1, Y, {"unlike", "scale"}),
         "inverted": (1 - X, Y, {"unlike", "accuracy"}),
         "noise": (torch.rand(X.shape, generator=random), Y, {"unlike", "accuracy"}),
         "transposed": (X.transpose(2, 3), Y, {"unlike", "accuracy"}),
@@ -64,7 +64,7 @@ def test_without_labels_and_without_lcc(calibrated):
     cov.assess(batches(16 * X))
     found = cov.sanity()
     assert (found.accuracy, found.classes, found.by) == (None, 10, "decision")
-    assert [alarm.name for alarm in found.alarms] == ["unlike"]
+    assert [alarm.name for alarm in found.alarms] == ["unlike", "scale"]
     plain = nc.Coverage(calibrated.model, [nc.NC(0.75)])
     plain.assess(batches(X, Y))
     found = plain.sanity()
@@ -109,6 +109,45 @@ def test_swapped_colours():
     cov.reset()
     cov.assess(batches(coloured(TEST).flip(1), Y))
     assert "unlike" in {alarm.name for alarm in cov.sanity().alarms}
+
+
+def scenes(count, seed):
+    """Images whose colours vary together, red more than blue, as outdoors; half of them are of the other class."""
+    random = torch.Generator().manual_seed(seed)
+    labels = torch.arange(count) % 2
+    light = 0.5 + 0.1 * torch.randn(count, 1, 1, 1, generator=random)
+    tint = torch.tensor([0.06, 0.0, -0.06])[None, :, None, None] * (1 + torch.randn(count, 1, 1, 1, generator=random))
+    x = light + tint + 0.05 * torch.randn(count, 3, 8, 8, generator=random)
+    x[labels == 1, :, 2:6, 2:6] += 0.4
+    return x, labels
+
+
+@pytest.mark.filterwarnings("ignore::neuralcov.core.errors.CoverageWarning")
+@pytest.mark.parametrize(
+    ("prepare", "alarms"),
+    [
+        (lambda x: x, set()),
+        (lambda x: x[:, [0, 2, 1]], {"channels"}),
+        (lambda x: x.flip(1), {"channels"}),
+        (lambda x: 255 * x, {"scale"}),
+        (lambda x: 2 * x - 1, {"scale"}),
+        (lambda x: (x - 0.5) / 0.25, {"scale"}),
+        # Another time of day is no fault.
+        (lambda x: 0.8 * x, set()),
+    ],
+)
+def test_scale_and_colours_are_those_of_training_data(prepare, alarms):
+    # A network that looks at brightness alone, up to a factor: nothing inside it tells of colours or scale.
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.InstanceNorm2d(3), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2)).eval()
+    cov = nc.Coverage(net, [nc.SNAC()])
+    cov.calibrate(batches(*scenes(1000, 0)))
+    x, _ = scenes(400, 1)
+    cov.assess(batches(prepare(x)))
+    found = cov.sanity()
+    assert {alarm.name for alarm in found.alarms} - {"classes"} == alarms
+    assert found.deviation == pytest.approx(float(prepare(x).var((0, 2, 3), correction=0).mean().sqrt()), rel=1e-4)
+    assert found.mean == pytest.approx(float(prepare(x).mean()), abs=1e-4 * found.deviation)
 
 
 @pytest.mark.filterwarnings("ignore::neuralcov.core.errors.CoverageWarning")

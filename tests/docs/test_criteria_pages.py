@@ -19,7 +19,8 @@ def test_page(criterion):
     assert text.startswith(f"# {name}: ")
     pictures = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", text)
     assert f"../images/criteria/{name.lower()}.png" in pictures
-    assert all((page.parent / picture).is_file() for picture in pictures)
+    # Plots of the lab are in a checkout; the sdist leaves the lab out.
+    assert all((page.parent / picture).is_file() for picture in pictures if "lab/results" not in picture)
     # The formula: how the value, or the surprise that is counted, is made.
     assert re.search(r"[Vv]alue|Surprise|sum of absolute covariances", text)
     for part in (r"Cost\b", r"\*\*Good for\*\*", r"\*\*Not good\s+for\*\*", r"\*\*Source\.\*\*"):

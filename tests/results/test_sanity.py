@@ -1,27 +1,36 @@
 """Sanity as a pure function of plain data: a golden result, and the edges of each alarm."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from neuralcov.report import sanity_lines
 from neuralcov.results.sanity import SuiteFacts, judge_sanity
+from neuralcov.results.scale import ChannelFacts
 
 TRAINING = SuiteFacts(1000, 1000, 990, dict.fromkeys(range(10), 100), labelled=True)
+
+
+def channels(mean, deviation):
+    return ChannelFacts(400, (mean,), ((0.01,),), (deviation**2 + mean**2,), 0.001)
+
+
+BESIDE = replace(TRAINING, channels=channels(-0.001, 1.0))
 
 
 def names(facts, **figures):
     return [alarm.name for alarm in judge_sanity(facts, {"LCC": figures} if figures else {}).alarms]
 
 
-def facts(inputs=500, accuracy=0.95, classes=range(10), **more):
+def facts(inputs=500, accuracy=0.95, classes=range(10), training=TRAINING, **more):
     by_class = {c: inputs // len(list(classes)) for c in classes}
-    return SuiteFacts(inputs, inputs, round(accuracy * inputs), by_class, labelled=True, training=TRAINING, **more)
+    return SuiteFacts(inputs, inputs, round(accuracy * inputs), by_class, labelled=True, training=training, **more)
 
 
 def test_golden():
     found = judge_sanity(
-        facts(400, 0.2, range(5), duplicates=0.25, alike=0.3),
+        facts(400, 0.2, range(5), duplicates=0.25, alike=0.3, channels=channels(0.473, 0.25), training=BESIDE),
         {
             "SNAC": {},
             "LCC": {"off_map": 0.97, "off_map_expected": 0.02, "off_map_worst": 1.0, "off_map_worst_expected": 0},
@@ -42,10 +51,19 @@ def test_golden():
         "unlike_worst_expected": 0,
         "duplicates": 100,
         "near_duplicates": 20,
+        "mean": 0.473,
+        "deviation": 0.25,
+        "mean_in_training": -0.001,
+        "deviation_in_training": 1.0,
         "alarms": [
             {
                 "name": "unlike",
                 "sentence": "97 % of these inputs are unlike anything in training: is the scaling the same?",
+            },
+            {
+                "name": "scale",
+                "sentence": "numbers in the inputs are 0.47 ± 0.25, in training data 0.00 ± 1.00: is the scaling the "
+                "same?",
             },
             {
                 "name": "accuracy",
@@ -61,14 +79,15 @@ def test_golden():
         ],
     }
     lines = sanity_lines(found)
-    assert lines[:5] == [
+    assert lines[:6] == [
         "inputs            400",
         "right answers     20 % (training data 99 %)",
         "classes           5 of 10, never seen: 5-9",
         "unlike training   97 % (2.0 % expected)",
+        "scale             0.47 ± 0.25 (training data 0.00 ± 1.00)",
         "duplicates        100, near duplicates 20",
     ]
-    assert lines[5].startswith("ALARM unlike: 97 %")
+    assert lines[6].startswith("ALARM unlike: 97 %")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """Verdicts on ground-truth orders, the ranking, and the tables that show them."""
 
+from dataclasses import replace
+
 import pytest
 
 from neuralcov_lab.experiments import paper, tables
 from neuralcov_lab.experiments.comparisons import ALONE, EQUAL, ON_TOP, Comparison, compare_copies
-from neuralcov_lab.experiments.ranking import Score, family, ranking
+from neuralcov_lab.experiments.ranking import Score, beside, family, ranking
 
 
 def comparison(runs, experiment="diversity-image", basis=ON_TOP, suites=("test", "x10", "x1")):
@@ -46,6 +48,21 @@ def test_ranking_counts_all_settings_and_puts_those_judged_seldom_last():
     assert set(order) == {"NLC", "LVC", "NC", "NPC", "TKNP", "NLC(rule=all)"}
     assert str(standings[-1].total) == "–"
     assert str(Score()) == "–"
+
+
+def test_a_later_criterion_is_compared_on_its_own_orders_and_runs():
+    runs = {"LCC": [[3.0, 1.0]], "SNAC": [[3.0, 1.0], [0.0, 9.0]]}
+    found = [
+        comparison({"LVC": [[5.0, 1.0, 4.0], [0.0, 0.0, 9.0]]}, basis=ALONE),
+        replace(comparison(runs, basis=ALONE, suites=("test", "x1")), label="noise ±0.1, x1 only"),
+        replace(comparison({"NPC": [[3.0, 1.0]]}, basis=ALONE, suites=("test", "x1")), label="noise ±0.1, x1 only"),
+        comparison({"SNAC": [[3.0, 2.0, 1.0]], "LVC": [[3.0, 2.0, 1.0]]}),
+        comparison({"LCC": [[1.0, 2.0, 3.0]]}),
+    ]
+    (alike,) = beside(found, "LCC")
+    assert alike.runs == {"LCC": [[3.0, 1.0]], "SNAC": [[3.0, 1.0]], "LVC": [[5.0, 4.0]]}
+    assert [str(standing.total) for standing in ranking([alike], {})] == ["1/1", "1/1", "1/1"]
+    assert beside(found, "NLC") == []
 
 
 def test_ranking_says_how_often_a_single_run_would_be_right():

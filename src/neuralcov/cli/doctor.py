@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shutil
+import tempfile
 from importlib.metadata import PackageNotFoundError, entry_points, requires, version
+from pathlib import Path
 from typing import Annotated, Any
 
 import torch
@@ -17,6 +20,7 @@ from neuralcov.cli.console import output
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.files import write_json
 from neuralcov.core.find_criterion import criterion_class
+from neuralcov.core.memory import show_bytes
 from neuralcov.core.registry import load_offered
 from neuralcov.kernels.operations import triton_available
 
@@ -30,7 +34,7 @@ _HIDDEN = ("dev", "all")
 def doctor(
     json_file: Annotated[str | None, typer.Option("--json", help="Write the same as JSON there.")] = None,
 ) -> None:
-    """Show versions, devices and optional packages, and say what to install for what is missing."""
+    """Show versions, devices, caches and optional packages, and say what to install for what is missing."""
     found = diagnose()
     console = output()
     table = Table(title="neuralcov", title_justify="left", show_header=False)
@@ -38,6 +42,8 @@ def doctor(
     table.add_column()
     for name, told in {**found["versions"], **found["machine"]}.items():
         table.add_row(name, str(told))
+    for name, told in found["caches"].items():
+        table.add_row(name, _place(told))
     table.add_row("criteria", ", ".join(found["criteria"]))
     table.add_row("other packages", ", ".join(found["packages"]) or "none")
     console.print(table)
@@ -79,6 +85,7 @@ def diagnose() -> dict[str, Any]:
             "GPUs": ", ".join(devices) or "none: everything runs on the CPU",
             "kernels of our own": "yes" if devices and triton_available(torch.device("cuda")) else "no, plain PyTorch",
         },
+        "caches": caches(),
         "criteria": sorted(found.__name__ for found in map(criterion_class, Criterion.known) if found is not None),
         "packages": sorted(
             {entry.dist.name for group in _GROUPS for entry in entry_points(group=group) if entry.dist is not None}
@@ -86,6 +93,29 @@ def diagnose() -> dict[str, Any]:
         ),
         "extras": {extra: _state_of(extra) for extra in _extras() if extra not in _HIDDEN},
     }
+
+
+def caches() -> dict[str, dict[str, Any]]:
+    """Return where files are kept between runs or for the length of one, and how much room is there."""
+    home = Path.home() / ".cache"
+    folders = {
+        "training traces beyond memory=": Path(tempfile.gettempdir()),
+        "models of Hugging Face": Path(os.environ.get("HF_HOME") or home / "huggingface"),
+        "models of torchvision and torch.hub": Path(os.environ.get("TORCH_HOME") or home / "torch"),
+        "compiled kernels": Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache"),
+    }
+    return {name: _room(folder) for name, folder in folders.items()}
+
+
+def _room(folder: Path) -> dict[str, Any]:
+    """Return a folder, whether it is there, and the bytes that are free where it is or would be made."""
+    there = next(place for place in (folder, *folder.parents) if place.exists())
+    return {"folder": str(folder), "exists": folder.is_dir(), "free": shutil.disk_usage(there).free}
+
+
+def _place(told: dict[str, Any]) -> str:
+    state = "" if told["exists"] else ", not made yet"
+    return f"{told['folder']}{state}, {show_bytes(told['free'])} free"
 
 
 # The entry points through which other packages add models, data, criteria and commands.

@@ -101,6 +101,8 @@ class Activations:
         tokens: ``(batch, 2)``, where every input is one token of a longer one: the number of that one in its batch, and
             the token's place in it.
         sources: ``(batch, 2)`` content keys of the longer inputs that tokens are of; folds are dealt by these.
+        moments: ``(batch, channels, 2)`` mean of each input's numbers and of their squares, where inputs have a scale:
+            by these it is seen whether two suites are prepared alike.
 
     Examples:
         >>> batch = Activations({"fc1": torch.ones(2, 3), "fc2": torch.zeros(2, 3)})
@@ -119,6 +121,7 @@ class Activations:
     metadata: Mapping[str, Column] = field(default_factory=dict)
     tokens: Int[Tensor, "_ 2"] | None = None
     sources: Int[Tensor, "_ 2"] | None = None
+    moments: Float[Tensor, "_ channels 2"] | None = None
     _shared: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     @property
@@ -226,6 +229,7 @@ class Activations:
             metadata=join_columns([(batch.size, batch.metadata) for batch in batches]),
             tokens=rows([batch.tokens for batch in batches]),
             sources=rows([batch.sources for batch in batches]),
+            moments=rows([batch.moments for batch in batches]) if _same_channels(batches) else None,
         )
 
     def take(self, rows: slice | Tensor) -> Activations:
@@ -249,6 +253,7 @@ class Activations:
             metadata=pick_columns(self.metadata, rows),
             tokens=None if self.tokens is None else rows_of(self.tokens),
             sources=None if self.sources is None else rows_of(self.sources),
+            moments=None if self.moments is None else rows_of(self.moments),
         )
         if "stacked" in self._shared and isinstance(rows, slice):
             part._shared["stacked"] = (tuple(s.take(rows) for s in self.stacks), self.finite[rows])
@@ -295,6 +300,10 @@ class Activations:
         everywhere = torch.ones(self.size, dtype=torch.bool, device=home)
         masks = [self.present[n].to(home) if n in self.present else everywhere for n in names]
         return torch.stack(masks, dim=1)
+
+
+def _same_channels(batches: Sequence[Activations]) -> bool:
+    return len({None if batch.moments is None else batch.moments.shape[1] for batch in batches}) == 1
 
 
 def _valid_rows(batch: Activations) -> Tensor:

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from neuralcov.core.criterion import Criterion
 
 
+# So many inputs tell how much each adds to a state.
+_MANY = 10_000
+
+
 @dataclass(frozen=True)
 class Workload:
     """Say how much there will be to measure.
@@ -31,7 +35,7 @@ class Workload:
         classes: that the model tells apart.
     """
 
-    inputs: int = 10_000
+    inputs: int = _MANY
     training_inputs: int = 50_000
     classes: int = 10
 
@@ -102,6 +106,64 @@ def require_memory(criteria: Sequence[Criterion[Any]], layout: Layout) -> None:
         together = f" (with the others {show_bytes(needed)})" if len(costs) > 1 else ""
         limit = f"{layout.device} has {show_bytes(there)} left{together}"
         raise MemoryBudgetError(_refusal(criterion, layout, costs[criterion], limit, "leave this criterion out"))
+
+
+class GrowthLimit:
+    """Refuse further inputs once a state that grows with them takes what its criterion's ``memory=`` allows.
+
+    A state is looked at only when it may have come to that, by the most that every input adds. Where ``memory=`` says
+    how much of the training data is kept and the rest goes to disk, it does not limit the state.
+
+    Args:
+        criteria: those of a coverage.
+        layout: its layers.
+    """
+
+    def __init__(self, criteria: Sequence[Criterion[Any]], layout: Layout) -> None:
+        self._layout = layout
+        self._limits: list[tuple[int, Criterion[Any], int, float]] = []
+        for place, criterion in enumerate(criteria):
+            cost = cost_of(criterion, layout, Workload(inputs=_MANY))
+            if cost.grows and not (cost.to_disk and cost.gathered):
+                each = (cost.state - criterion.cost(layout.to("meta"), Workload(inputs=0)).state) / _MANY
+                self._limits.append((place, criterion, parse_bytes(criterion.memory), each))
+        self._room = [0.0] * len(self._limits)
+
+    @property
+    def looks(self) -> bool:
+        """Return whether the next inputs make it look at a state."""
+        return any(room <= 0 for room in self._room)
+
+    def require(self, states: Sequence[Any], inputs: int) -> None:
+        """Refuse so many more inputs if a state has no room left.
+
+        Args:
+            states: one per criterion.
+            inputs: how many are about to be observed.
+        """
+        for index, (place, criterion, limit, each) in enumerate(self._limits):
+            if self._room[index] <= 0:
+                size = tensor_bytes(states[place])
+                if size > limit:
+                    raise MemoryBudgetError(_outgrown(criterion, self._layout, size, limit))
+                self._room[index] = limit - size
+            self._room[index] -= inputs * each
+
+
+def _outgrown(criterion: Criterion[Any], layout: Layout, size: int, limit: int) -> str:
+    # What the others would take without it, since some criteria look at pairs of layers.
+    others = {
+        layer: cost_of(criterion, Layout({name: width for name, width in layout.widths.items() if name != layer})).state
+        for layer in layout.widths
+    }
+    name = min(others, key=others.__getitem__)
+    alike = max(others.values()) == others[name]
+    most = "" if alike else f", most of it for layer {name!r} ({layout.widths[name]:,} neurons)"
+    leave = "" if alike else f"leave wide layers out, for example with layers='!{name}', "
+    return (
+        f"{criterion.name}: the state has grown to {show_bytes(size)}{most}, but memory={criterion.memory!r} allows "
+        f"{show_bytes(limit)}, so that no more inputs are observed: {leave}raise memory=, or leave this criterion out"
+    )
 
 
 def largest_layer(criterion: Criterion[Any], layout: Layout) -> tuple[str, int]:

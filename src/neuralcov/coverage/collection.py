@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
-from neuralcov.core.cost import require_memory
+from neuralcov.core.cost import GrowthLimit, require_memory
 from neuralcov.core.criterion import SPLIT_FREE, Criterion, State
 from neuralcov.core.errors import HyperParameterError, InputError, MismatchError
 from neuralcov.core.guards import Turn, in_turn
@@ -59,6 +59,7 @@ class CriterionCollection(CollectionReadings):
         self.version = 0
         self._holdings: Holdings | None = None
         self._fits: Layout | None = None
+        self._growth: GrowthLimit | None = None
 
     @property
     def needs(self) -> frozenset[str]:
@@ -126,6 +127,7 @@ class CriterionCollection(CollectionReadings):
 
     def adopt(self, states: SharedStates | None) -> None:
         """Go on from states that somebody else keeps as well, or from nothing."""
+        self._growth = None
         self.advance(states)
 
     @in_turn
@@ -157,6 +159,16 @@ class CriterionCollection(CollectionReadings):
         self._holdings, self._waiting = holdings, WaitingBatches(self._waiting.form)
         self.version += changed
 
+    def _require_room(self, batch: Activations) -> None:
+        """Refuse a batch before any of it is observed if a state that grows has no room for it."""
+        if self._growth is None:
+            assert self.layout is not None, "states exist once the layers are known"
+            self._growth = GrowthLimit(self.criteria, self.layout)
+        if self._holdings is not None:
+            if self._growth.looks:
+                self.settle()
+            self._growth.require([holding.state for holding in self._holdings], batch.size)
+
     def own_definitions(self) -> dict[str, int]:
         """Return, by criterion, the definition of this version; loaded states may have an earlier one."""
         return {criterion.name: criterion.definition for criterion in self.criteria}
@@ -180,6 +192,7 @@ class CriterionCollection(CollectionReadings):
     def observe(self, batch: Activations, *, kept: bool = False) -> None:
         """Observe a batch; one whose outputs are ``kept``, so that nobody writes to them, may wait for others."""
         self.check(batch)
+        self._require_room(batch)
         if kept and self._holdings is not None and self._waiting.may_take(batch):
             waiting = self._waiting.with_batch(batch)
             both = zip(self.criteria, self._holdings, strict=True)
@@ -224,6 +237,7 @@ class CriterionCollection(CollectionReadings):
     def observe_one_by_one(self, batch: Activations) -> None:
         """Observe a batch one input at a time, for criteria whose value depends on batching; the others whole."""
         self.check(batch)
+        self._require_room(batch)
         observed = []
         for criterion, holding in zip(self.criteria, self.holdings, strict=True):
             whole = SPLIT_FREE in criterion.promises
@@ -240,6 +254,7 @@ class CriterionCollection(CollectionReadings):
         A criterion has no say about inputs that it excludes, and counts them whether they are admitted or not.
         """
         self.check(batch)
+        self._require_room(batch)
         if len(self.criteria) == 1:
             admitted, holding = self.holdings[0].admit(self.criteria[0], batch, min_gain)
             self.advance((holding,), changed=bool(admitted.any()))
@@ -303,6 +318,7 @@ class CriterionCollection(CollectionReadings):
             self.definitions = dict(other.definitions)
             self.adopt(there)
             return
+        self._growth = None
         both = zip(self.criteria, self.holdings, there, strict=True)
         self.advance(tuple(ours.merge(criterion, new) for criterion, ours, new in both))
 

@@ -323,7 +323,7 @@ class GraphedUpdates:
         collection.advance(after)
         # Copied: the next replay writes its own to the same place.
         finite = outputs.finite.clone() if self._homes else None
-        copies = {"keys": seen.keys, "decisions": decisions_of(outputs)}
+        copies = {"keys": seen.keys, "decisions": decisions_of(outputs), "moments": outputs.moments}
         collection.note(seen, finite=finite, **{name: _copied(tensor) for name, tensor in copies.items()})
 
 

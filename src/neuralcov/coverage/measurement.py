@@ -261,4 +261,4 @@ def _facts(counts: SuiteCounts, inputs: int, *, doubtful: bool) -> SuiteFacts:
     labelled = bool(counts.labels)
     classes = counts.labels if labelled else {} if doubtful else counts.decisions
     judged, right = (0, 0) if doubtful else (counts.judged, counts.right)
-    return SuiteFacts(inputs, judged, right, dict(classes), labelled)
+    return SuiteFacts(inputs, judged, right, dict(classes), labelled, channels=counts.channel_facts)

@@ -15,7 +15,7 @@ from neuralcov.core.input_names import checked_columns, checked_ids
 
 _CONTENT = "batch"
 _MAPPINGS = ("layers", "relevance", "present")
-_TENSORS = ("labels", "predictions", "keys", "valid", "tokens", "sources")
+_TENSORS = ("labels", "predictions", "keys", "valid", "tokens", "sources", "moments")
 
 
 def pack_batch(batch: Activations) -> bytes:

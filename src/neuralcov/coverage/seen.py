@@ -155,15 +155,16 @@ class SeenInputs:
         finite: Bool[Tensor, "batch"] | None = None,
         keys: Int[Tensor, "batch 2"] | None = None,
         decisions: Int[Tensor, "batch"] | None = None,
+        moments: Tensor | None = None,
         times: tuple[float, float] | None = None,
     ) -> None:
         """Note the inputs of a batch, all or those ``taken``, and which of them criteria excluded.
 
-        A batch in memory that will be overwritten goes with copies of what is kept: which are finite, their keys, and
-        the classes that the model chose.
+        A batch in memory that will be overwritten goes with copies of what is kept: which are finite, their keys and
+        moments, and the classes that the model chose.
         """
         self.excluded.note(criteria, batch, self.offered, finite)
-        self.counts.note(criteria, batch, taken, decisions)
+        self.counts.note(criteria, batch, taken, decisions, moments)
         self.add(batch if keys is None else replace(batch, keys=keys), taken, times)
 
     def add(

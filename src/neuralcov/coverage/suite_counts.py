@@ -13,7 +13,9 @@ from torch import Tensor
 from neuralcov.core.activations import Activations
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.shapes import Bool, Int
+from neuralcov.coverage.channels import ChannelCounts
 from neuralcov.coverage.sketch import Sketch
+from neuralcov.results.scale import ChannelFacts
 
 # Under this name a batch carries classes that the model chose and no criterion asked for.
 DECISIONS = "decisions"
@@ -43,6 +45,7 @@ class _Pending:
     decisions: Tensor | None
     likeness: Tensor | None
     taken: Tensor | None
+    moments: Tensor | None
 
 
 class SuiteCounts:
@@ -57,6 +60,8 @@ class SuiteCounts:
         """How many of these the model is right about."""
         self.likeness = Sketch()
         """Words of inputs, the same for inputs that a criterion cannot tell apart in any layer."""
+        self.channels: dict[int, ChannelCounts] = {}
+        """What was counted of the numbers in inputs, by how many channels these have."""
         self._pending: list[_Pending] = []
 
     def copy(self) -> Self:
@@ -64,7 +69,7 @@ class SuiteCounts:
         twin = type(self)()
         twin.__dict__.update(self.__dict__)
         twin._pending = list(self._pending)
-        twin.labels, twin.decisions = dict(self.labels), dict(self.decisions)
+        twin.labels, twin.decisions, twin.channels = dict(self.labels), dict(self.decisions), dict(self.channels)
         return twin
 
     def note(
@@ -73,8 +78,9 @@ class SuiteCounts:
         batch: Activations,
         taken: Bool[Tensor, "batch"] | None = None,
         decisions: Int[Tensor, "batch"] | None = None,
+        moments: Tensor | None = None,
     ) -> None:
-        """Note the inputs of a batch, all or those ``taken``, with a copy of decisions that will be overwritten.
+        """Note the inputs of a batch, all or those ``taken``, with copies of what will be overwritten.
 
         Nothing waits for the device.
         """
@@ -86,7 +92,8 @@ class SuiteCounts:
         found = decisions_of(batch) if decisions is None else decisions
         if decisions is None and found is not None:
             found = found.clone()
-        self._pending.append(_Pending(labels, found, likeness, taken))
+        told = batch.moments if moments is None else moments
+        self._pending.append(_Pending(labels, found, likeness, taken, told))
 
     def settle(self) -> Self:
         """Count what was noted; wait for the device."""
@@ -98,7 +105,22 @@ class SuiteCounts:
         words = [_rows(part.likeness, part.taken) for part in pending if part.likeness is not None]
         if words:
             self.likeness = self.likeness.add(torch.cat(words).cpu().contiguous().numpy().view(np.uint64))
+        by_width: dict[int, list[Tensor]] = {}
+        for part in pending:
+            if part.moments is not None:
+                by_width.setdefault(part.moments.shape[1], []).append(_rows(part.moments, part.taken))
+        for parts in by_width.values():
+            self._add_channels(ChannelCounts.of(torch.cat(parts).cpu().numpy()))
         return self
+
+    def _add_channels(self, counts: ChannelCounts) -> None:
+        width = len(counts.means)
+        self.channels[width] = self.channels[width] + counts if width in self.channels else counts
+
+    @property
+    def channel_facts(self) -> ChannelFacts | None:
+        """What was counted of the numbers in inputs; ``None`` where there are none, or some have other channels."""
+        return next(iter(self.channels.values())).facts() if len(self.channels) == 1 else None
 
     def _count(self, some: Sequence[_Pending]) -> None:
         """Count batches that have the same parts."""
@@ -127,6 +149,8 @@ class SuiteCounts:
         self.judged += other.judged
         self.right += other.right
         self.likeness = self.likeness.merge(other.likeness)
+        for counts in other.channels.values():
+            self._add_channels(counts)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as files keep it; without the words."""
@@ -135,7 +159,8 @@ class SuiteCounts:
             name: [[value, counts[value]] for value in sorted(counts)]
             for name, counts in (("labels", self.labels), ("decisions", self.decisions))
         }
-        return {**by_class, "judged": self.judged, "right": self.right}
+        channels = [counts.to_json() for counts in self.channels.values()]
+        return {**by_class, "judged": self.judged, "right": self.right, "channels": channels}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
@@ -144,6 +169,9 @@ class SuiteCounts:
         counts.labels = {int(value): int(times) for value, times in content["labels"]}
         counts.decisions = {int(value): int(times) for value, times in content["decisions"]}
         counts.judged, counts.right = int(content["judged"]), int(content["right"])
+        # Files of before hold none.
+        for channels in content.get("channels", ()):
+            counts._add_channels(ChannelCounts.from_json(channels))
         return counts
 
 

@@ -97,4 +97,5 @@ def form_of(batch: Activations) -> tuple[Hashable, ...] | None:
         return None
     parts = (batch.labels, batch.predictions, decisions_of(batch), batch.keys, batch.ids)
     first = next(iter(batch.layers.values()))
-    return (first.dtype, *batch.metadata, *(part is None for part in parts))
+    channels = None if batch.moments is None else batch.moments.shape[1]
+    return (first.dtype, channels, *batch.metadata, *(part is None for part in parts))

@@ -60,35 +60,34 @@ class ClassNeighbours:
     def score(self, batch: Activations) -> Float[Tensor, "batch"]:
         """Return, per input, the distance to the nearest other class over that to its predicted class.
 
-        Below 1 another class is nearer. The distance to a class is the mean Euclidean one to its
-        ``NEIGHBOURS`` nearest directions. NaN for an input whose class has no training input or is the only one.
+        Below 1 another class is nearer. NaN for an input whose class has no training input or is the only one.
         """
         assert batch.predictions is not None
-        rows = trace_of(batch, (self.layer,)).to(self.directions.device)
-        own = batch.predictions.to(rows.device)
-        size = max(1, _AT_ONCE // max(1, len(self.directions)))
-        parts = [
-            self._trust(_directions(part), decided)
-            for part, decided in zip(torch.split(rows, size), torch.split(own, size), strict=True)
-        ]
-        return torch.cat(parts) if parts else rows.new_empty(0, dtype=torch.float64)
-
-    def _trust(self, directions: Tensor, decided: Tensor) -> Tensor:
-        cosines = (directions @ self.directions.T).div_(_STEP).round_().mul_(_STEP)
-        distances = torch.stack(
-            [
-                (2 - 2 * part.topk(min(NEIGHBOURS, part.shape[1]), dim=1).values).clamp(min=0).sqrt().mean(1)
-                for part in torch.split(cosines, list(self.counts), dim=1)
-            ],
-            dim=1,
-        )
-        is_own = self.classes == decided[:, None]
+        distances = self.distances(batch)
+        is_own = self.classes == batch.predictions.to(distances.device)[:, None]
         own = torch.where(is_own, distances, torch.inf).amin(1)
         other = torch.where(is_own, torch.inf, distances).amin(1)
         # Two distances of 0 say that both classes have this very direction.
         ratio = torch.where(other == own, 1.0, other / own)
         known = is_own.any(1) & (~is_own).any(1) & distances.isfinite().all(1)
         return torch.where(known, ratio, torch.nan)
+
+    def distances(self, batch: Activations) -> Float[Tensor, "batch groups"]:
+        """Return the mean Euclidean distance to the ``NEIGHBOURS`` nearest directions of each class."""
+        rows = trace_of(batch, (self.layer,)).to(self.directions.device)
+        size = max(1, _AT_ONCE // max(1, len(self.directions)))
+        parts = [self._near(_directions(part)) for part in torch.split(rows, size)]
+        return torch.cat(parts) if len(rows) else rows.new_empty(0, len(self.classes), dtype=torch.float64)
+
+    def _near(self, directions: Tensor) -> Tensor:
+        cosines = (directions @ self.directions.T).div_(_STEP).round_().mul_(_STEP)
+        return torch.stack(
+            [
+                (2 - 2 * part.topk(min(NEIGHBOURS, part.shape[1]), dim=1).values).clamp(min=0).sqrt().mean(1)
+                for part in torch.split(cosines, list(self.counts), dim=1)
+            ],
+            dim=1,
+        )
 
 
 def _directions(rows: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from neuralcov.results.gate import Verdict
 from neuralcov.results.references import AS_VARIED, LESS, MORE, Against, against_reference
 from neuralcov.results.results import Results
 from neuralcov.results.sanity import Sanity
+from neuralcov.results.scale import show_scale
 from neuralcov.results.sections import GrowthCurve, Reference
 
 # States of a headline or a check: each has a sign of its own beside its colour.
@@ -187,6 +188,11 @@ def sanity_checks(result: Results) -> list[Said]:
         beside = "" if known is None else f"{show_share(known)} is expected of fresh training inputs."
         state = BAD if "unlike" in alarmed else FINE
         said.append(Said(state, f"{show_share(sanity.unlike)} of the inputs are unlike training data", beside))
+    if scale := show_scale(sanity.mean, sanity.deviation):
+        usual = show_scale(sanity.mean_in_training, sanity.deviation_in_training)
+        state = BAD if alarmed & {"scale", "channels"} else FINE
+        told = "Mean ± deviation" + (f"; of training data {usual}." if usual else ".")
+        said.append(Said(state, f"Numbers in the inputs are {scale}", told))
     if sanity.duplicates is not None:
         said.append(_duplicates(sanity, alarmed))
     return said

@@ -12,6 +12,7 @@ from neuralcov.results.lacking import Lacking
 from neuralcov.results.references import against_reference
 from neuralcov.results.results import Results
 from neuralcov.results.sanity import Sanity
+from neuralcov.results.scale import show_scale
 from neuralcov.results.sections import Reference
 
 if TYPE_CHECKING:
@@ -121,6 +122,9 @@ def sanity_lines(sanity: Sanity) -> list[str]:
         known = sanity.unlike_expected
         beside = "" if known is None else f" ({show_share(known)} expected)"
         lines.append(f"unlike training   {show_share(sanity.unlike)}{beside}")
+    if scale := show_scale(sanity.mean, sanity.deviation):
+        usual = show_scale(sanity.mean_in_training, sanity.deviation_in_training)
+        lines.append(f"scale             {scale}" + (f" (training data {usual})" if usual else ""))
     if sanity.duplicates is not None:
         near = "" if sanity.near_duplicates is None else f", near duplicates {sanity.near_duplicates:,}"
         lines.append(f"duplicates        {sanity.duplicates:,}{near}")

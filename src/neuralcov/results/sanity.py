@@ -1,7 +1,8 @@
 """Is a measurement sane? Figures that come before any criterion, and alarms in plain words.
 
 A suite that somebody forgot to scale has the best coverage of all under most criteria, and half of the classes
-missing is next to invisible. So accuracy, classes, inputs unlike training data and duplicates are looked at first.
+missing is next to invisible. So accuracy, classes, inputs unlike training data, their scale and duplicates are looked
+at first.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
+
+from neuralcov.results.scale import ChannelFacts, better_order, comparable, in_words, other_scale, show_scale
 
 # An alarm needs so many inputs.
 LEAST_INPUTS = 20
@@ -26,6 +29,8 @@ _ABOVE_GUESSING, _OF_TRAINING = 0.25, 0.5
 # Chance that so many classes are missing by accident.
 _BY_ACCIDENT = 1e-3
 _CLASSES_NAMED = 10
+# Of the numbers in inputs.
+_DIGITS = 5
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class SuiteFacts:
         duplicates: share of inputs whose content is that of another, ``None`` where that is not known.
         alike: share of inputs that behave, in every layer, as another does, duplicates included; ``None`` likewise.
         moving: whether the weights changed while training data were learnt from.
+        channels: the numbers in the inputs, ``None`` where these are not known or have no scale, as tokens.
     """
 
     inputs: int
@@ -61,6 +67,7 @@ class SuiteFacts:
     duplicates: float | None = None
     alike: float | None = None
     moving: bool = False
+    channels: ChannelFacts | None = None
 
     @property
     def accuracy(self) -> float | None:
@@ -87,6 +94,10 @@ class Sanity:
         unlike_worst_expected: what is expected there.
         duplicates: how many inputs repeat the content of another.
         near_duplicates: how many more behave, in every layer, as another does.
+        mean: the mean of the numbers in the inputs, where these have a scale.
+        deviation: their standard deviation about the mean of their channel.
+        mean_in_training: the same of training data.
+        deviation_in_training: the same of training data.
         alarms: what is wrong, in plain words.
     """
 
@@ -104,6 +115,10 @@ class Sanity:
     unlike_worst_expected: float | None = None
     duplicates: int | None = None
     near_duplicates: int | None = None
+    mean: float | None = None
+    deviation: float | None = None
+    mean_in_training: float | None = None
+    deviation_in_training: float | None = None
     alarms: tuple[Alarm, ...] = ()
 
     @property
@@ -137,6 +152,7 @@ def judge_sanity(facts: SuiteFacts, details: Mapping[str, Mapping[str, float]]) 
     training = facts.training
     known = {} if training is None or training.labelled != facts.labelled else training.classes
     off_map: Mapping[str, float] = next((figures for figures in details.values() if "off_map" in figures), {})
+    scale, usual = facts.channels, None if training is None else training.channels
     alike = None if facts.alike is None else max(0.0, facts.alike - (facts.duplicates or 0.0))
     found = Sanity(
         inputs=facts.inputs,
@@ -153,11 +169,17 @@ def judge_sanity(facts: SuiteFacts, details: Mapping[str, Mapping[str, float]]) 
         unlike_worst_expected=off_map.get("off_map_worst_expected"),
         duplicates=None if facts.duplicates is None else round(facts.duplicates * facts.inputs),
         near_duplicates=None if alike is None else round(alike * facts.inputs),
+        mean=_told(scale, "mean"),
+        deviation=_told(scale, "deviation"),
+        mean_in_training=_told(usual, "mean"),
+        deviation_in_training=_told(usual, "deviation"),
     )
     said = [_MOVING] if facts.moving else []
     if facts.inputs >= LEAST_INPUTS:
         relative = off_map.get("relative")
-        judged = (_unlike(found), _accuracy(found, facts), _classes(found, known), _duplicates(found, relative))
+        classes = _classes(found, known)
+        prepared = _scale(scale, usual, missing=classes is not None)
+        judged = (_unlike(found), prepared, _accuracy(found, facts), classes, _duplicates(found, relative))
         said += [alarm for alarm in judged if alarm is not None]
     return replace(found, alarms=tuple(said))
 
@@ -182,6 +204,35 @@ def _above(share: float | None, expected: float | None, inputs: int, by: float) 
     usual = expected or 0.0
     scatter = math.sqrt(max(usual * (1 - usual), 1 / inputs) / inputs)
     return f"{100 * share:.0f} %" if share - usual > max(by, _ERRORS * scatter) else None
+
+
+def _told(channels: ChannelFacts | None, name: str) -> float | None:
+    """Return a figure of the numbers in inputs, without digits that depend on the order of a sum."""
+    if channels is None:
+        return None
+    size = math.hypot(channels.mean, channels.deviation)
+    digits = _DIGITS - math.ceil(math.log10(size)) if math.isfinite(size) and size > 0 else 0
+    # Added, 0 makes -0.0 into +0.0.
+    number: float = getattr(channels, name)
+    return round(number, digits) + 0.0
+
+
+def _scale(suite: ChannelFacts | None, training: ChannelFacts | None, *, missing: bool) -> Alarm | None:
+    """Tell of inputs that are scaled otherwise than training data, or whose colours are in another order.
+
+    Where classes are missing, others may have colours of their own.
+    """
+    if suite is None or training is None or not comparable(suite, training):
+        return None
+    if other_scale(suite, training):
+        ours, theirs = (show_scale(each.mean, each.deviation) for each in (suite, training))
+        said = f"numbers in the inputs are {ours}, in training data {theirs}"
+        return Alarm("scale", f"{said}: is the scaling the same?")
+    order = None if missing else better_order(suite, training)
+    if order is None:
+        return None
+    said = f"the channels fit training data better in the order {in_words(order)}"
+    return Alarm("channels", f"{said}: are colours read in the same order?")
 
 
 def _accuracy(found: Sanity, facts: SuiteFacts) -> Alarm | None:

@@ -60,7 +60,9 @@ class ForwardPass:
     plain: bool = False
     # Somebody else makes the pass: nothing may be asked of the model, and what goes wrong waits until it has run.
     heard: bool = False
+    # Of the inputs as they were before the run: content keys, and see ``moments_of``.
     keys: Tensor | None = None
+    moments: Tensor | None = None
     problem: Exception | None = None
     unread: dict[str, str] = field(default_factory=dict)
     # In a run of the probe, in which nothing else is recorded.
@@ -81,7 +83,6 @@ class ForwardPass:
     def activations(
         self,
         batch: Batch,
-        keys: Tensor | None,
         classes: Tensor | None,
         relevance: dict[str, Tensor] | None,
         *,
@@ -91,13 +92,12 @@ class ForwardPass:
 
         Args:
             batch: the labels and names of the inputs.
-            keys: what the inputs' bytes give.
             classes: those that the model chose.
             relevance: of every layer's neurons.
             by_token: whether every unmasked token is a row of its own.
         """
         home = next(iter(self.layers.values())).device
-        keys = None if keys is None else keys.to(statistics_device(home), non_blocking=True)
+        keys, moments = (_moved(told, statistics_device(home)) for told in (self.keys, self.moments))
         names, labels = batch.names(self.size), None if batch.labels is None else batch.labels.to(home)
         classes = None if classes is None else classes.to(home)
         if by_token:
@@ -109,6 +109,7 @@ class ForwardPass:
             keys, names = None if keys is None else rows.keys(keys), rows.names(names)
             labels = None if labels is None else rows.repeat(labels)
             classes = None if classes is None else rows.repeat(classes)
+            moments = None
         return Activations(
             layers=self.layers,
             labels=labels,
@@ -116,9 +117,14 @@ class ForwardPass:
             relevance=relevance,
             present=self.present,
             keys=keys,
+            moments=moments,
             **names,
             **of_tokens,
         )
+
+
+def _moved(tensor: Tensor | None, device: torch.device) -> Tensor | None:
+    return None if tensor is None else tensor.to(device, non_blocking=True)
 
 
 class RowReader:

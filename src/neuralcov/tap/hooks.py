@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from neuralcov.core.activations import Activations
@@ -27,6 +26,7 @@ from neuralcov.tap.layer_hooks import LayerHooks, Listener
 from neuralcov.tap.layers import LayerChoice, choose_layers, module_name
 from neuralcov.tap.masks import MaskNotes, Masks, Watched
 from neuralcov.tap.members import Members, as_arguments
+from neuralcov.tap.moments import moments_of
 from neuralcov.tap.options import check_options, device_of
 from neuralcov.tap.outputs import MEAN, TOKENS, Decisions, scores_of
 from neuralcov.tap.preserve import (
@@ -213,8 +213,6 @@ class Tap(LayerHooks):
         size = members.size
         if batch.labels is not None and batch.labels.shape[0] != size:
             raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
-        # Before the run: a model may overwrite its inputs.
-        keys = members.keys()
         forward_pass = self._begin_pass(inputs, members, batch.lengths if lengths is None else lengths)
         if relevance:
             self._refuse_relevance()
@@ -236,20 +234,13 @@ class Tap(LayerHooks):
                 self._layers.note(forward_pass.calls)
                 self._ran = True
                 self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
-            activations = self._finish(forward_pass, batch, output, keys, predictions=predictions, readable=readable)
+            activations = self._finish(forward_pass, batch, output, predictions=predictions, readable=readable)
         if torch.is_inference_mode_enabled() or (batch.labels is not None and batch.labels.is_inference()):
             activations = with_ordinary_tensors(activations)
         return activations, output
 
     def _finish(
-        self,
-        forward_pass: ForwardPass,
-        batch: Batch,
-        output: Any,
-        keys: Tensor | None,
-        *,
-        predictions: bool,
-        readable: bool,
+        self, forward_pass: ForwardPass, batch: Batch, output: Any, *, predictions: bool, readable: bool
     ) -> Activations:
         """Return what a pass that has ended leaves."""
         size, relevance = forward_pass.size, forward_pass.tape is not None
@@ -263,7 +254,7 @@ class Tap(LayerHooks):
         self._steps.keep(forward_pass.steps)
         self._mask_notes.take(forward_pass.masks)
         by_token = self.known_rows.pool == TOKENS
-        return forward_pass.activations(batch, keys, classes, explained, by_token=by_token)
+        return forward_pass.activations(batch, classes, explained, by_token=by_token)
 
     def probe(self, batch: Batch) -> None:
         """Find out from a batch of two or more which rows of each layer's output belong to which input."""
@@ -292,9 +283,8 @@ class Tap(LayerHooks):
     def begin(self, inputs: Any, batch: int | str | None = None, *, relevance: bool) -> ForwardPass:
         """Begin a pass that somebody else makes; whoever calls this must ``stop`` it."""
         members = Members.of(inputs, self.batch_axis, batch, form_of(self.model))
-        keys = members.keys()
         forward_pass = self._begin_pass(inputs, members, None)
-        forward_pass.heard, forward_pass.keys = True, keys
+        forward_pass.heard = True
         forward_pass.plain = not (relevance or self._shards or self._probe.has_owners)
         if relevance:
             self._refuse_relevance()
@@ -321,8 +311,7 @@ class Tap(LayerHooks):
         """Return what a pass that was heard, and has ended, leaves; see ``run``."""
         self._layers.note(forward_pass.calls)
         self._reader.settle(forward_pass, self._layers.widths, self._layers.silent)
-        bare, keys = Batch(None), forward_pass.keys
-        activations = self._finish(forward_pass, bare, output, keys, predictions=predictions, readable=readable)
+        activations = self._finish(forward_pass, Batch(None), output, predictions=predictions, readable=readable)
         return with_ordinary_tensors(activations) if torch.is_inference_mode_enabled() else activations
 
     def _begin_pass(self, inputs: Any, members: Members, lengths: Any) -> ForwardPass:
@@ -330,4 +319,5 @@ class Tap(LayerHooks):
         masks = Masks(members.size, padding_of(inputs, lengths, members.size, self.batch_axis))
         if isinstance(inputs, (tuple, list)) and any(isinstance(part, Mapping) for part in inputs):
             masks.enter(Taker(form_of(self.model), mappings=True), tuple(inputs), {})
-        return ForwardPass(members, masks, self._steps.begin())
+        # Before the run: a model may overwrite its inputs.
+        return ForwardPass(members, masks, self._steps.begin(), keys=members.keys(), moments=moments_of(members))

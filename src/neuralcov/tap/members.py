@@ -76,13 +76,13 @@ class Members:
 
     def only_tensors(self) -> bool:
         """Return whether the inputs consist of tensors and plain values, which can be copied, and of nothing else."""
-        return all(isinstance(leaf, _PLAIN) or _is_plain(leaf) for leaf in _leaves(self.inputs))
+        return all(isinstance(leaf, _PLAIN) or is_plain(leaf) for leaf in leaves_of(self.inputs))
 
     def axes(self) -> tuple[int, ...]:
         """Return the lengths of all other axes than the batch's, over all tensors."""
         return tuple(
             length
-            for tensor in _leaves(self.inputs)
+            for tensor in leaves_of(self.inputs)
             if isinstance(tensor, Tensor)
             for axis, length in enumerate(tensor.shape)
             if axis != self.axis_of(tensor)
@@ -96,7 +96,7 @@ class Members:
         """
         if isinstance(self.inputs, Tensor):
             return None
-        for leaf in _leaves(self.inputs):
+        for leaf in leaves_of(self.inputs):
             lengths = self._lengths(leaf)
             if lengths is not None and len(set(lengths)) > 1:
                 rows = sorted(range(self.size), key=lengths.__getitem__, reverse=True)
@@ -140,7 +140,7 @@ class Members:
     def keys(self) -> Int[Tensor, "batch 2"] | None:
         """Return 128-bit keys of the inputs' bytes, without waiting for the device; ``None`` where there are none."""
         inputs = self.inputs
-        if isinstance(inputs, Tensor) and not self.batch_axis and self.size and _is_plain(inputs):
+        if isinstance(inputs, Tensor) and not self.batch_axis and self.size and is_plain(inputs):
             return content_keys([inputs])
         rows: list[Tensor] = []
         if isinstance(inputs, Mapping):
@@ -152,8 +152,8 @@ class Members:
                 if listed is not None:
                     rows.append(listed)
                 continue
-            for leaf in _leaves(argument):
-                if isinstance(leaf, PackedSequence) or (isinstance(leaf, Tensor) and not _is_plain(leaf)):
+            for leaf in leaves_of(argument):
+                if isinstance(leaf, PackedSequence) or (isinstance(leaf, Tensor) and not is_plain(leaf)):
                     return None
                 if isinstance(leaf, Tensor) and (axis := self.axis_of(leaf)) is not None:
                     rows.append(leaf.movedim(axis, 0) if axis else leaf)
@@ -245,13 +245,13 @@ def _arguments(inputs: Any) -> Sequence[Any]:
     return inputs if isinstance(inputs, tuple) and not isinstance(inputs, PackedSequence) else (inputs,)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
+def leaves_of(value: Any) -> Iterator[Any]:
     """Yield everything in nested inputs that holds no further parts."""
     if isinstance(value, Mapping):
         value = tuple(value.values())
     if isinstance(value, (list, tuple)) and not isinstance(value, PackedSequence):
         for part in value:
-            yield from _leaves(part)
+            yield from leaves_of(part)
     else:
         yield value
 
@@ -260,12 +260,13 @@ def _named(inputs: Any) -> Iterator[tuple[str, Tensor]]:
     """Yield tensors of the inputs, with a name for messages where they have one."""
     named = {f" ({name!r})": part for name, part in inputs.items()} if isinstance(inputs, Mapping) else {"": inputs}
     for name, part in named.items():
-        for leaf in _leaves(part):
+        for leaf in leaves_of(part):
             if isinstance(leaf, Tensor):
                 yield name, leaf
 
 
-def _is_plain(leaf: Any) -> bool:
+def is_plain(leaf: Any) -> bool:
+    """Return whether a leaf is a tensor whose numbers lie in rows, or a packed sequence."""
     if not isinstance(leaf, Tensor):
         return isinstance(leaf, PackedSequence)
     return leaf.layout == torch.strided and not leaf.is_nested and not leaf.is_quantized
@@ -288,6 +289,6 @@ def _part_of_packed(packed: PackedSequence, rows: Sequence[int]) -> PackedSequen
 
 def _padded(images: Sequence[Any]) -> Tensor | None:
     """Return images of a list as rows of one tensor, zeros behind the smaller ones, which add nothing to their keys."""
-    if not all(isinstance(image, Tensor) and _is_plain(image) for image in images):
+    if not all(isinstance(image, Tensor) and is_plain(image) for image in images):
         return None
     return pad_sequence([image.detach().reshape(-1) for image in images], batch_first=True)

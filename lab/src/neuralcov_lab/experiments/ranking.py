@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import mean, median
 from typing import Any
 
@@ -113,6 +113,30 @@ def ranking(found: Sequence[Comparison], costs: dict[str, float], planned: Seque
         standing.cost = next((cost for name, cost in costs.items() if family(name) == standing.criterion), None)
     usual = max((standing.orders for standing in standings.values()), default=0)
     return sorted(standings.values(), key=lambda s: (2 * s.orders < usual, -s.total.share, s.criterion))
+
+
+def beside(found: Sequence[Comparison], criterion: str) -> list[Comparison]:
+    """Return the comparisons that a criterion was judged in, with as many runs of the others as it has.
+
+    Of suites that were compared for some criteria in a longer order, all have the part that this one has.
+    """
+    judged = [one for one in found if {criterion} < {family(name) for name in one.runs}]
+    return [_as_many_runs(_with_longer(one, found)) for one in judged]
+
+
+def _with_longer(one: Comparison, found: Sequence[Comparison]) -> Comparison:
+    runs = dict(one.runs)
+    for other in found:
+        alike = (one.experiment, one.subject, one.basis) == (other.experiment, other.subject, other.basis)
+        if alike and one.label.startswith(f"{other.label}, ") and set(one.suites) < set(other.suites):
+            places = [other.suites.index(suite) for suite in one.suites]
+            runs |= {name: [[values[at] for at in places] for values in own] for name, own in other.runs.items()}
+    return replace(one, runs=runs)
+
+
+def _as_many_runs(one: Comparison) -> Comparison:
+    fewest = min(len(values) for values in one.runs.values())
+    return replace(one, runs={name: values[:fewest] for name, values in one.runs.items()})
 
 
 def family(setting: str) -> str:

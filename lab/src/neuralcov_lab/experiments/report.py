@@ -13,7 +13,7 @@ from neuralcov_lab.experiments.comparisons import Comparison, comparisons
 from neuralcov_lab.experiments.jobs import DONE, JobFolder, JobResult, estimate, write_json
 from neuralcov_lab.experiments.lcc.page import proof_lead, proof_page
 from neuralcov_lab.experiments.lcc.plan import NAME as LCC
-from neuralcov_lab.experiments.ranking import Standing, costs, planned_criteria, ranking
+from neuralcov_lab.experiments.ranking import Standing, beside, costs, planned_criteria, ranking
 from neuralcov_lab.experiments.searching import guides, retraining, rules
 from neuralcov_lab.experiments.searching.page import (
     guides_lead,
@@ -98,11 +98,31 @@ def _index(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[S
         tables.bases_table([standing for standing in standings if standing.total.judged]),
         "By experiment and way of measuring:",
         tables.parts_table([standing for standing in standings if standing.total.judged]),
+        *_beside_later(found),
         *_companions(folder),
         f"The paper: {paper.source()}.",
         _missing(folder),
     ]
     return "\n\n".join(parts)
+
+
+def _beside_later(found: Sequence[Comparison]) -> list[str]:
+    """Compare all criteria on the orders and runs that a later criterion has, where it has not all of them."""
+    alike = beside(found, LATER)
+    if not alike:
+        return []
+    missed = Counter(one.experiment for one in found if "SNAC" in one.runs and LATER not in one.runs)
+    without = ", ".join(f"{experiment} {count}" for experiment, count in missed.items())
+    runs = Counter(len(next(iter(one.runs.values()))) for one in alike)
+    each = ", ".join(f"{count} in {number} run{'' if number == 1 else 's'}" for number, count in sorted(runs.items()))
+    return [
+        f"## Beside {LATER}, on the same orders",
+        f"{LATER} came later and was judged on {len(alike)} orders ({each}). Here all criteria are, on these orders "
+        "and as many runs, or draws at equal size, of each. Alone, all are judged on x1, even those that can fall. "
+        + (f"{LATER} was not measured for: {without}." if without else f"No order lacks {LATER}."),
+        tables.bases_table(ranking(alike, {})),
+        tables.settings_table(ranking(alike, {})),
+    ]
 
 
 def _companions(folder: JobFolder) -> list[str]:

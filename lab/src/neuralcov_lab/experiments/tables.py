@@ -201,6 +201,15 @@ def bases_table(standings: Sequence[Standing]) -> str:
     return markdown(["criterion", *bases], rows)
 
 
+def settings_table(standings: Sequence[Standing]) -> str:
+    """Return the shares of right orders by setting, the best of each criterion first, with their intervals."""
+    rows = []
+    for standing in standings:
+        ordered = sorted(standing.by_setting.items(), key=lambda item: -item[1].share)
+        rows += [[name, str(score), _with_interval(score)] for name, score in ordered]
+    return markdown(["setting", "orders right", "share"], rows)
+
+
 def _with_interval(score: Score) -> str:
     low, high = score.interval
     return f"{score.share:.0%} ({low:.0%} to {high:.0%}) of {score.judged}"

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neuralcov.core.abundance import error_by_unequal_folds
 from neuralcov.core.shapes import Float
-from neuralcov_lab.experiments.lcc.maps import Map, Suite, expected_share, kind_weights
+from neuralcov_lab.experiments.lcc.maps import Levels, Map, Suite, kind_weights
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ class Measure:
         self.ground, self.suite, self.weightings = ground, suite, tuple(weightings)
         self._weights = [_weights(ground, suite, weighting) for weighting in self.weightings]
         self._totals = [kind_weights(ground.counts, weighting.exponent).sum(1) for weighting in self.weightings]
+        self._levels = Levels.of(ground.counts)
 
     def layers(self, rows: Tensor | None = None) -> Float[Tensor, "weightings layers"]:
         """Return every layer's value under every weighting, on the CPU."""
@@ -82,7 +83,7 @@ class Measure:
         own = self.ground.counts.shape[1]
         extra = counts[:, own:]
         value = self._layers(shown, 0)
-        expected = expected_share(self.ground.counts, 0.5, inputs)
+        expected = self._levels.expected_share(0.5, inputs)
         relative = value / (self.ground.fresh.bias * expected)
         new = self.ground.fresh.new_decisions(inputs) / self._totals[0]
         in_parts = value / (self.ground.fresh.known * expected + new)
@@ -104,19 +105,28 @@ class Measure:
     def errors(self, rows: Tensor | None = None, over: Callable[[Tensor], float] | None = None) -> Errors:
         """Return the standard errors of value and ``relative``: what leaving out one fold after the other changes."""
         over = over or median
-        by_fold = self.suite.counts_by_fold(rows)
-        total = by_fold.sum(0)
-        used = [fold for fold in by_fold if bool(fold.any())]
-        found = []
-        for rest in (total, *(total - fold for fold in used)):
-            layers = self._layers(rest > 0, 0)
-            inputs = rest.sum(1).double()
-            expected = self.ground.fresh.bias * expected_share(self.ground.counts, 0.5, inputs)
-            found.append([over(layers.cpu()), over((layers / expected)[inputs > 0].cpu())])
-        if len(used) < 2:
+        rows = torch.arange(len(self.suite), device=self.suite.folds.device) if rows is None else rows
+        columns, by_fold = self.suite.shown_by_fold(rows)
+        sizes = by_fold.sum((1, 2))
+        used = sizes > 0
+        if int(used.sum()) < 2:
             return Errors(float("nan"), float("nan"))
-        figures, sizes = torch.tensor(found, dtype=torch.float64), torch.stack([fold.sum() for fold in used]).cpu()
-        return Errors(*(error_by_unequal_folds(own[0], own[1:], sizes) for own in figures.T))
+        # All inputs first, then those without each fold.
+        rest = by_fold.sum(0) - torch.cat([torch.zeros_like(by_fold[:1]), by_fold[used]])
+        weights = self._weights[0].gather(1, columns)
+        layers = (weights * (rest > 0)).sum(2) / self._totals[0].clamp(min=1e-300)
+        inputs = rest.sum(2).double()
+        relative = layers / (self.ground.fresh.bias * self._levels.expected_share(0.5, inputs))
+        found = [
+            [over(own) for own in layers.cpu()],
+            [over(own[there]) for own, there in zip(relative.cpu(), (inputs > 0).cpu(), strict=True)],
+        ]
+        return Errors(
+            *(
+                error_by_unequal_folds(own[0], own[1:], sizes[used].cpu())
+                for own in torch.tensor(found, dtype=torch.float64)
+            )
+        )
 
     def fresh(self, before: Tensor, after: Tensor) -> Float[Tensor, "layers"]:
         """Return the share of some inputs whose kind none of others shows, by layer."""

@@ -106,10 +106,16 @@ class Suite:
 
     def counts_by_fold(self, rows: Tensor | None = None) -> Int[Tensor, "folds layers width"]:
         """Count the same fold by fold."""
+        return _count_by_fold(*self._chosen(rows), self._folds(rows), self.width)
+
+    def shown_by_fold(self, rows: Tensor) -> tuple[Int[Tensor, "layers shown"], Int[Tensor, "folds layers shown"]]:
+        """Return the columns of the kinds that some inputs show, padded with any, and their counts fold by fold."""
         columns, valid = self._chosen(rows)
-        folds = self.folds if rows is None else self.folds[rows]
-        together = _count(columns + self.width * folds[None], valid, FOLDS * self.width)
-        return together.reshape(len(columns), FOLDS, self.width).transpose(0, 1)
+        shown, place = _group(columns.masked_fill(~valid, _NONE))
+        return shown.clamp(max=self.width - 1), _count_by_fold(place, valid, self._folds(rows), shown.shape[1])
+
+    def _folds(self, rows: Tensor | None) -> Int[Tensor, "n"]:
+        return self.folds if rows is None else self.folds[rows]
 
     def _chosen(self, rows: Tensor | None) -> tuple[Tensor, Tensor]:
         return (self.columns, self.valid) if rows is None else (self.columns[:, rows], self.valid[:, rows])
@@ -199,18 +205,42 @@ class Map:
         return Suite(columns, suite.valid, suite.folds, own + extra_keys.shape[1], on)
 
 
-def expected_share(counts: Tensor, exponent: float, inputs: Float[Tensor, "layers"]) -> Float[Tensor, "layers"]:
-    """Return E of the definition: the share of the weight that so many fresh training inputs should show."""
-    once, twice = ((counts == times).sum(1).double() for times in (1, 2))
-    total = counts.sum(1).double()
-    discount = torch.where(once + 2 * twice > 0, once / (once + 2 * twice).clamp(min=1), 0.0)
-    known = 1 - once / total.clamp(min=1)
-    rest = torch.where(counts > 0, counts - discount[:, None], 0.0)
-    mass = rest.sum(1)
-    chance = torch.where(mass[:, None] > 0, known[:, None] * rest / mass.clamp(min=1e-300)[:, None], 0.0)
-    shown = -torch.expm1(inputs[:, None] * torch.log1p(-chance.clamp(max=1 - 1e-16)))
-    weights = kind_weights(counts, exponent)
-    return (weights * shown).sum(1) / weights.sum(1).clamp(min=1e-300)
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Hold how many kinds of each layer so many training inputs showed.
+
+    Kinds of one count are equally likely and weigh the same: sums over kinds are sums over a few hundred counts.
+
+    Args:
+        counts: those that occur, above 0.
+        kinds: of each layer and count.
+    """
+
+    counts: Float[Tensor, "levels"]
+    kinds: Float[Tensor, "layers levels"]
+
+    @classmethod
+    def of(cls, counts: Int[Tensor, "layers kinds"]) -> Levels:
+        """Count kinds by their counts, without the padding."""
+        levels, place = torch.unique(counts, return_inverse=True)
+        kinds = torch.zeros(len(counts), len(levels), dtype=torch.float64, device=counts.device)
+        kinds.scatter_add_(1, place, torch.ones_like(place, dtype=torch.float64))
+        return cls(levels[levels > 0].double(), kinds[:, levels > 0])
+
+    def expected_share(
+        self, exponent: float, inputs: Float[Tensor, "*suites layers"]
+    ) -> Float[Tensor, "*suites layers"]:
+        """Return E of the definition: the share of the weight that so many fresh training inputs should show."""
+        once, twice = (self.kinds[:, self.counts == times].sum(1) for times in (1, 2))
+        total = self.kinds @ self.counts
+        discount = torch.where(once + 2 * twice > 0, once / (once + 2 * twice).clamp(min=1), 0.0)
+        known = 1 - once / total.clamp(min=1)
+        rest = self.counts - discount[:, None]
+        mass = (self.kinds * rest).sum(1)
+        chance = torch.where(mass[:, None] > 0, known[:, None] * rest / mass.clamp(min=1e-300)[:, None], 0.0)
+        shown = -torch.expm1(inputs[..., None] * torch.log1p(-chance.clamp(max=1 - 1e-16)))
+        weights = self.kinds * self.counts**-exponent
+        return (weights * shown).sum(-1) / weights.sum(1).clamp(min=1e-300)
 
 
 def kind_weights(counts: Tensor, exponent: float) -> Tensor:
@@ -227,7 +257,7 @@ def _fresh(by_fold: Tensor, counts: Tensor, box_of: Tensor, boxes: int) -> Fresh
         rest_boxes = torch.zeros(len(rest), boxes, dtype=rest.dtype, device=rest.device).scatter_add_(1, box_of, rest)
         on_map = rest_boxes.gather(1, box_of) > 0
         weights = kind_weights(rest, 0.5)
-        total, expected = weights.sum(1), expected_share(rest, 0.5, inputs)
+        total, expected = weights.sum(1), Levels.of(rest).expected_share(0.5, inputs)
         known = (weights * (own > 0)).sum(1) / total
         new = on_map & (rest == 0) & (own > 0)
         shown = known + new.sum(1) / total
@@ -268,6 +298,11 @@ def _find(table: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
 def _count(columns: Tensor, valid: Tensor, width: int) -> Tensor:
     counts = torch.zeros(len(columns), width, dtype=torch.int32, device=columns.device)
     return counts.scatter_add_(1, columns, valid.int())
+
+
+def _count_by_fold(columns: Tensor, valid: Tensor, folds: Tensor, width: int) -> Tensor:
+    together = _count(columns + width * folds[None], valid, FOLDS * width)
+    return together.reshape(len(columns), FOLDS, width).transpose(0, 1)
 
 
 def _only(suite: Projections, layers: Tensor) -> Projections:

@@ -22,15 +22,17 @@ def shifted(context: ExperimentContext, kind: str, samples: Samples, strength: i
     """Return the samples shifted, with the same labels; strength 0 leaves them as they are."""
     if not strength:
         return samples
-    random = context.generator(211, strength)
+    # Drawn on the CPU, so that a set is the same wherever networks run.
+    random = torch.Generator().manual_seed(context.combined_seed(211, strength))
     if kind == TEXTS:
         made = SubstitutedWords(samples, len(samples), _REPLACED[strength], 1000, context.combined_seed(211, strength))
         return replace(samples, inputs=torch.cat([batch["tokens"] for batch in made]))
     if kind == IMAGES:
-        return replace(samples, inputs=corrupted(samples.pixels(), strength, random))
-    rows = samples.pixels()
-    noise = torch.randn(rows.shape, generator=random, device=rows.device)
-    return replace(samples, inputs=rows + _ROW_NOISE[strength] * rows.std(0) * noise)
+        images = corrupted(samples.pixels().cpu(), strength, random)
+        return replace(samples, inputs=images.to(samples.inputs.device))
+    rows = samples.pixels().cpu()
+    noise = torch.randn(rows.shape, generator=random)
+    return replace(samples, inputs=(rows + _ROW_NOISE[strength] * rows.std(0) * noise).to(samples.inputs.device))
 
 
 def corrupted(pixels: Tensor, strength: int, random: torch.Generator) -> Tensor:
