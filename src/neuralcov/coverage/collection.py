@@ -220,23 +220,18 @@ class CriterionCollection(CollectionReadings):
             holdings = tuple(h.observe(c, batch) if c.joins_batches else h for c, h in both)
             times = self._waiting.times
             self._holdings, self._waiting = holdings, WaitingBatches(self._waiting.form)
-            self.note(batch, times=times)
+            if self._seen is not None:
+                self._seen.note(self.criteria, batch, times=times)
 
     @property
     def keeps_keys(self) -> bool:
         """Return whether the content keys of inputs are kept."""
         return self._seen is not None and self._seen.keeps_keys
 
-    def note(
-        self,
-        batch: Activations,
-        taken: Tensor | None = None,
-        times: tuple[float, float] | None = None,
-        **copies: Tensor | None,
-    ) -> None:
+    def note(self, batch: Activations, taken: Tensor | None = None, **copies: Tensor | None) -> None:
         """Keep in mind which inputs were observed and which excluded; see ``SeenInputs.note``."""
         if self._seen is not None:
-            self._seen.note(self.criteria, batch, taken, times=times, **copies)
+            self._seen.note(self.criteria, batch, taken, times=None, **copies)
 
     @in_turn
     def observe_one_by_one(self, batch: Activations) -> None:
