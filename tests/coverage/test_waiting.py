@@ -3,6 +3,7 @@
 import itertools
 import json
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from safetensors import safe_open
 from torch import nn
 
 import neuralcov as nc
+from neuralcov.core.criterion import Criterion, State
 from neuralcov.core.records import flatten
 from neuralcov.coverage.waiting import WaitingBatches
 from neuralcov_lab.networks import SentimentLSTM
@@ -136,6 +138,38 @@ def test_padded_steps_wait_with_their_masks(one_by_one):
         return coverage
 
     same(observed(), one_by_one(observed))
+
+
+class Outside(Criterion):
+    """Has not said that it may wait."""
+
+    promises = frozenset()
+
+    def init(self, layout):
+        return State.of(layout)
+
+    def observe(self, state, batch, *, donate=False):
+        SIZES.append(batch.size)
+        return replace(state, counts=state.counts + batch.input_counts)
+
+    def merge(self, a, b):
+        return replace(a, counts=a.counts + b.counts)
+
+    def value(self, state):
+        return state.counts[0].double()
+
+
+SIZES = []
+
+
+def test_criteria_that_have_not_said_so_observe_at_once():
+    SIZES.clear()
+    coverage = nc.Coverage(network(), [Outside(), nc.NC(0.4)])
+    with coverage.tap():
+        for place, (inputs, _) in enumerate(data(8)):
+            coverage.update(inputs)
+            assert [5] * (place + 1) == SIZES
+    assert coverage.values()["Outside"] == 39
 
 
 def counted(monkeypatch):

@@ -196,7 +196,7 @@ class CriterionCollection(CollectionReadings):
         if kept and self._holdings is not None and self._waiting.may_take(batch):
             waiting = self._waiting.with_batch(batch)
             both = zip(self.criteria, self._holdings, strict=True)
-            holdings = tuple(h if c.joins_batches else h.observe(c, batch) for c, h in both)
+            holdings = tuple(h.observe(c, batch) if c.waits is None else h for c, h in both)
             # In one line: an interruption finds all of it done, or nothing.
             self._holdings, self._waiting, self.version = holdings, waiting, self.version + 1
             if waiting.full:
@@ -215,13 +215,14 @@ class CriterionCollection(CollectionReadings):
     @in_turn
     def _settle(self) -> None:
         if self._waiting.batches and self._holdings is not None:
-            batch = self._waiting.joined()
-            both = zip(self.criteria, self._holdings, strict=True)
-            holdings = tuple(h.observe(c, batch) if c.joins_batches else h for c, h in both)
-            times = self._waiting.times
-            self._holdings, self._waiting = holdings, WaitingBatches(self._waiting.form)
+            waiting, whole, holdings = self._waiting, self._waiting.joined(), list(self._holdings)
+            for place, criterion in enumerate(self.criteria):
+                parts = {None: (), "joined": (whole,), "apart": waiting.batches}[criterion.waits]
+                for batch in parts:
+                    holdings[place] = holdings[place].observe(criterion, batch)
+            self._holdings, self._waiting = tuple(holdings), WaitingBatches(waiting.form)
             if self._seen is not None:
-                self._seen.note(self.criteria, batch, times=times)
+                self._seen.note(self.criteria, whole, times=waiting.times)
 
     @property
     def keeps_keys(self) -> bool:

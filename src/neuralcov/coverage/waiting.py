@@ -1,9 +1,10 @@
 """Small batches on a CPU wait for each other: what starting a batch's statistics costs is then shared by many.
 
 A small network's pass takes a few tenths of a millisecond, and so does starting the operations of a criterion. So for
-criteria whose state is the same, to the last bit, whether batches are observed one by one or as one
-(``Criterion.joins_batches``), batches are kept until some hundred inputs have come together, or until somebody looks at
-a state. Nothing else tells the difference: whoever reads states, or what was seen, has all that was observed before.
+criteria that say so (``Criterion.waits``) batches are kept until some hundred inputs have come together, or until
+somebody looks at a state. Then they are observed as one where that leaves the same state to the last bit, and otherwise
+each by itself, in one go, which a processor's cache likes better than in turn with a model. Nothing else tells the
+difference: whoever reads states, or what was seen, has all that was observed before.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
             leaving out each fold in turn. A cell then takes three bytes in place of one.
     """
 
-    joins_batches = True
+    waits = "joined"
 
     _: KW_ONLY
     errors: bool = resource(False)

@@ -66,7 +66,7 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     have ``weights``, and columns may be brought together in another way than by their sum: ``reduce``.
     """
 
-    joins_batches = True
+    waits = "joined"
 
     hashed: ClassVar[bool] = False
     """Whether the first words of keys alone tell kinds apart, as hashes do; then they need not be mixed."""
