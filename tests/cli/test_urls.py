@@ -56,6 +56,18 @@ def test_a_life_in_a_bucket(run, measure, memory):
     assert code == 0, err
 
 
+def test_shards_in_a_bucket_are_combined_by_a_pattern(run, measure, memory):
+    for number in (2, 1):
+        place = f"memory://shards/part-{number}.ncov"
+        assert run(*measure, "-c", "nc:0.5", "--shard", f"{number}/2", "--save", place)[0] == 0
+    code, out, err = run("combine", "memory://shards/part-*.ncov", "-o", "memory://all.ncov")
+    assert code == 0, err
+    assert "2 files" in out
+    assert nc.Coverage.load("memory://all.ncov").inputs == 597
+    code, _, err = run("combine", "memory://shards/other-*.ncov", "-o", "memory://all.ncov")
+    assert (code, "memory://shards/other-*.ncov: no file fits this pattern" in err) == (2, True)
+
+
 def test_a_baseline_of_a_policy(run, measure, memory, tmp_path):
     assert run(*measure, "-c", "nc:0.5", "--save", "memory://a.ncov")[0] == 0
     (tmp_path / "policy.toml").write_text('baseline = "memory://a.ncov"\nmax_drop = "5%"\n')

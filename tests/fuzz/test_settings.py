@@ -51,7 +51,7 @@ def test_the_first_setting_that_differs_is_named():
     assert FuzzSettings(guide="coverage").first_difference(plain) is None
     assert FuzzSettings(guide="coverage", mutation_choice="bandit").first_difference(plain) == "mutation_choice"
     assert [FuzzSettings(guide=guide).chosen_by for guide in ("coverage", "random")] == ["uniform"] * 2
-    assert [FuzzSettings(guide=guide).chosen_by for guide in ("margin", "elites+coverage")] == ["bandit"] * 2
+    assert [FuzzSettings(guide=guide).chosen_by for guide in ("margin", "elites+coverage")] == ["forecast"] * 2
 
 
 def test_the_command_has_an_option_for_every_setting():

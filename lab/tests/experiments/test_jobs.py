@@ -6,7 +6,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 
 import pytest
+from typer.testing import CliRunner
 
+from neuralcov.cli.app import app
 from neuralcov.core.errors import InputError
 from neuralcov_lab.experiments import ExperimentContext, JobFolder, run_jobs
 from neuralcov_lab.experiments.jobs import Job, estimate
@@ -222,3 +224,15 @@ def test_a_file_another_process_is_writing_is_left_alone(folder, tiny):
     run_jobs(jobs(Counting()), folder, ExperimentContext(tiny))
     assert foreign.read_text() == "half of it"
     assert len(list(folder.results())) == 3
+
+
+def test_a_command_with_failed_jobs_says_so_by_its_exit_code(tmp_path, monkeypatch):
+    broken, command = Counting(fails=True), ["reproduce", "time", "--no-report", "-o", str(tmp_path / "out")]
+    monkeypatch.setattr("neuralcov_lab.commands.jobs_of", lambda names, sizes: jobs(Counting(), 2) + mended)
+    mended = [replace(job, name="bad") for job in jobs(broken, 1)]
+    ended = CliRunner().invoke(app, command)
+    assert ended.exit_code == 1, ended.output
+    assert "2 jobs computed, 0 kept from before, 1 failed" in ended.output
+    assert "number 0 does not work" in ended.output
+    broken.fails = False
+    assert CliRunner().invoke(app, command).exit_code == 0

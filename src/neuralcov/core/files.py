@@ -7,6 +7,7 @@ through fsspec, short of ``file://``.
 from __future__ import annotations
 
 import errno
+import glob
 import io
 import json
 import os
@@ -85,6 +86,13 @@ def is_file(place: AnyPath) -> bool:
         return urls.is_file(path)
     # Not refused where it only looks like a URL: data are named npz:/data/digits.npz.
     return (local_path(path) if urls.is_url(path) else Path(path)).is_file()
+
+
+def matching(pattern: str) -> list[str]:
+    """Return the files that a pattern with ``*``, ``?`` or ``[…]`` stands for, here or behind a URL, by name."""
+    if _is_remote(pattern):
+        return urls.matching(pattern)
+    return sorted(glob.glob(os.fspath(local_path(pattern)) if urls.is_url(pattern) else pattern, recursive=True))
 
 
 def _is_remote(place: AnyPath) -> bool:

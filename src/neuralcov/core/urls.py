@@ -60,6 +60,16 @@ def is_file(url: str) -> bool:
         return bool(system.isfile(path))
 
 
+def matching(pattern: str) -> list[str]:
+    """Return the URLs of the files that a pattern such as ``s3://bucket/part-*.ncov`` stands for, by name."""
+    with _told(pattern):
+        system, path = _found(pattern)
+        names = sorted(str(name) for name in system.glob(path))
+    # Names come without their protocol, but for those of the web.
+    protocol = pattern.partition("://")[0]
+    return [name if is_url(name) else f"{protocol}://{name}" for name in names]
+
+
 @contextmanager
 def opened(url: str) -> Iterator[BinaryIO]:
     """Open what a URL names for reading."""

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterable
 
 from neuralcov.core.errors import MismatchError, SameInputsError, StateFileError
-from neuralcov.core.files import name_of
+from neuralcov.core.files import matching, name_of
 from neuralcov.coverage.coverage import Coverage
 
 
@@ -64,11 +64,13 @@ def expanded(patterns: Iterable[str]) -> list[str]:
     """Return the files that names and patterns stand for, those of a pattern in the order of their names."""
     found: list[str] = []
     for pattern in patterns:
-        if os.path.exists(pattern) or not glob.has_magic(pattern) or "://" in pattern:
+        # A question mark in a URL begins its query.
+        plain = "*" not in pattern if "://" in pattern else not glob.has_magic(pattern)
+        if plain or os.path.exists(pattern):
             found.append(pattern)
             continue
-        matching = sorted(glob.glob(pattern, recursive=True))
-        if not matching:
-            raise StateFileError(f"{pattern}: no file fits this pattern")
-        found += matching
+        fitting = matching(pattern)
+        if not fitting:
+            raise StateFileError(f"{name_of(pattern)}: no file fits this pattern")
+        found += fitting
     return found

@@ -91,9 +91,10 @@ class FuzzSettings:
     )
     mutation_choice: str = _setting(
         "auto",
-        _one_of("auto", "uniform", "bandit", "settings"),
-        "auto: bandit for margin and elites, else uniform; uniform: a mutation first, then a form; settings: one list "
-        "of all forms, so that mutations with many come up more; bandit: rather what brought faults and took margin.",
+        _one_of("auto", "uniform", "bandit", "forecast", "settings"),
+        "auto: forecast for margin and elites, else uniform; uniform: a mutation first, then a form; settings: one "
+        "list of all forms, so that mutations with many come up more; bandit: rather what brought faults and took "
+        "margin; forecast: for every input, the forms that just about suffice.",
     )
     stack: int = _setting(1, _STACK, "The most mutations that make one mutant, drawn from 1 to this.")
     check_random: bool = _setting(False, _FLAG, "Check validity under guide random too.")
@@ -173,10 +174,10 @@ class FuzzSettings:
 
     @property
     def chosen_by(self) -> str:
-        """Return how mutations are chosen: uniform, bandit or settings."""
+        """Return how mutations are chosen: uniform, bandit, forecast or settings."""
         if self.mutation_choice != "auto":
             return self.mutation_choice
-        return "uniform" if self.guide in ("coverage", "random") else "bandit"
+        return "uniform" if self.guide in ("coverage", "random") else "forecast"
 
     @property
     def needs_margin(self) -> bool:
@@ -186,7 +187,7 @@ class FuzzSettings:
     @property
     def uses_margin(self) -> bool:
         """Return whether somebody wants to know how near inputs are to being misread."""
-        return self.guide not in ("coverage", "random") or self.chosen_by == "bandit"
+        return self.guide not in ("coverage", "random") or self.chosen_by in ("bandit", "forecast")
 
     def changed(self, **changes: Any) -> FuzzSettings:
         """Return the settings with some of them changed.

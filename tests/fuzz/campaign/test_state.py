@@ -105,7 +105,10 @@ def test_the_usual_mutations_grow_with_the_picture():
         ({"min_gain": -0.1}, r"min_gain=-0\.1: expected a number of at least 0"),
         ({"min_gain": float("nan")}, "min_gain=nan: expected a number of at least 0"),
         ({"guide": "luck"}, "guide='luck': expected one of coverage, random, margin, elites, "),
-        ({"mutation_choice": "best"}, "mutation_choice='best': expected 'auto', 'uniform', 'bandit' or 'settings'"),
+        (
+            {"mutation_choice": "best"},
+            "mutation_choice='best': expected 'auto', 'uniform', 'bandit', 'forecast' or 'settings'",
+        ),
         ({"time_limit": 0}, "time_limit=0: expected a number above 0"),
         ({"schedule": "old"}, "schedule='old': expected 'uniform', 'fresh' or 'picked'"),
         ({"alpha": 2}, "alpha=2: expected a share from 0 to 1"),

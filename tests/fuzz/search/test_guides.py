@@ -18,7 +18,8 @@ from neuralcov.fuzz.settings import GUIDES
 from tests.fuzz.support import fuzzer_of
 
 ALL = [*({"guide": name} for name in GUIDES), {"guide": "random", "check_random": True}]
-ALL += [{**some, "mutation_choice": "bandit"} for some in ALL] + [{"guide": "margin", "stack": 3}]
+ALL += [{**some, "mutation_choice": by} for some in ALL for by in ("bandit", "forecast")]
+ALL += [{"guide": "margin", "stack": 3}]
 
 
 def ids(some):
@@ -133,7 +134,7 @@ def test_every_guide_resumes_to_the_bit(net, digits, tmp_path, some):
     stored, live = open_campaign(parts).state, fuzzer.search.state
     assert stored.counts.seen == live.counts.seen
     for name in ("form_runs", "form_rewards", "parent_runs", "parent_faults", "found"):
-        assert np.array_equal(getattr(stored, name), getattr(live, name)), name
+        assert np.array_equal(getattr(stored.experience, name), getattr(live.experience, name)), name
 
 
 def test_elites_are_those_of_a_plain_loop():
@@ -164,8 +165,8 @@ def test_the_bandit_prefers_what_brought_faults(net, digits):
         rows = record.candidates
         for row in np.flatnonzero((rows["verdict"] != REJECTED) & (rows["verdict"] != NO_RESULT)):
             runs[rows["mutation"][row]] += 1
-    assert state.form_runs.sum(1) == pytest.approx(runs)
-    rewards = state.form_rewards.sum(1)
+    assert state.experience.form_runs.sum(1) == pytest.approx(runs)
+    rewards = state.experience.form_rewards.sum(1)
     # A new fault is worth 1; taken margin at most a twentieth.
     assert 0 <= rewards.sum() - state.counts.distinct <= 0.05 * runs.sum()
     weights = mutation_weights(state)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.fuzz.campaign.corpus import Corpus
+from neuralcov.fuzz.campaign.experience import Experience
 from neuralcov.fuzz.campaign.lanes import Lanes
 from neuralcov.fuzz.campaign.log import (
     KEPT,
@@ -27,29 +28,6 @@ from neuralcov.fuzz.campaign.log import (
 from neuralcov.fuzz.faults.fault import Fault
 
 _LATEST = 1000
-
-# Upper edges of the cells that margins are sorted into: fine where the model is nearly unsure, or nearly sure.
-_EDGES = np.array([0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 0.85, 0.95, 0.99, 0.999])
-# One more cell beyond the last edge, and one for margins that are not known.
-NEARNESS_CELLS = len(_EDGES) + 2
-# What taking all margin from a parent is worth, where a new fault is worth 1.
-_MARGIN_WORTH = 0.05
-# Roots are told apart by how many faults they led to, up to this.
-REPEATS = 4
-# Entries are told apart by how many kept mutants their lineage holds, up to this: what was changed much already can
-# be changed only a little more.
-DEPTHS = 3
-
-
-def nearness(margins: np.ndarray) -> np.ndarray:
-    """Return the cell of each margin; the last one if it is not known.
-
-    >>> nearness(np.array([-0.5, 0.03, 1.0, np.nan])).tolist()
-    [0, 1, 11, 12]
-    """
-    cells = np.searchsorted(_EDGES, margins, side="right")
-    return np.where(np.isnan(margins), NEARNESS_CELLS - 1, cells)
-
 
 # What makes faults different: the root input, the class, the bits of what is wrong, and the error that was thrown.
 FaultKey = tuple[int, int, int, str]
@@ -171,14 +149,7 @@ class CampaignState:
         self.lanes = Lanes(wave)
         self.geometric = geometric
         self._seeds = can_be_seed
-        # By root input: how many different faults it led to. By mutation and form: how often run, and what it brought.
-        self.found = np.zeros(count, dtype=np.int32)
-        self.forms = np.asarray(forms, dtype=np.int64)
-        self.form_runs = np.zeros((len(forms), max([1, *forms])), dtype=np.int64)
-        self.form_rewards = np.zeros(self.form_runs.shape)
-        # What parents brought, by how near they were: see ``nearness``.
-        self.parent_runs = np.zeros((NEARNESS_CELLS, REPEATS, DEPTHS), dtype=np.int64)
-        self.parent_faults = np.zeros(self.parent_runs.shape, dtype=np.int64)
+        self.experience = Experience(count, forms)
         self._fault_types = tuple(fault_types)
         self._tries, self._one_run, self._max_per_group = tries, one_run, max_per_group
         self._moves_comparisons = moves_comparisons
@@ -192,12 +163,6 @@ class CampaignState:
         if self.geometric.all():
             found &= ~entries["moved"]
         return found
-
-    def parent_cells(self, rows: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the cells that entries are sorted into: how near they are, what their root led to, how deep."""
-        entries = self.corpus.entries[rows]
-        repeats = np.minimum(self.found[entries["root"]], REPEATS - 1)
-        return nearness(entries["margin"]), repeats, np.minimum(entries["depth"], DEPTHS - 1)
 
     @property
     def idle(self) -> bool:
@@ -240,33 +205,18 @@ class CampaignState:
         return root, int(candidate["prediction"]), int(candidate["fault_types"]), (message or "").split(":")[0]
 
     def _learn(self, record: WaveRecord) -> int:
-        """Note what parents and mutations brought; return how many faults were new.
-
-        A mutation is rewarded with 1 for a new fault, else with a part of the margin it took from the parent.
-        """
+        """Note what parents and mutations brought; return how many faults were new."""
         rows = record.candidates
         run = np.flatnonzero((rows["verdict"] == KEPT) | (rows["verdict"] == NO_GAIN) | (rows["verdict"] == NO_RESULT))
-        entries = self.corpus.entries
         parents = rows["parent"][run]
-        before = entries["margin"][parents]
-        roots = entries["root"][parents]
-        cells = self.parent_cells(parents)
         new = np.zeros(len(run), dtype=bool)
         for place in np.flatnonzero(rows["fault_types"][run]):
             row = int(run[place])
             key = self.fault_key(rows[row], record.messages.get(row))
             new[place] = key not in self.counts.seen
             self.counts.add_fault(key)
-        lost = _MARGIN_WORTH * np.nan_to_num(np.clip(before - rows["margin"][run], 0, 1))
-        np.add.at(self.found, roots, new)
-        rewards = np.where(new, 1.0, lost)
-        for places, applied in stages(rows[run]):
-            mutations = applied["mutation"]
-            forms = mutations, np.where(self.forms[mutations] > 0, applied["setting"], 0)
-            np.add.at(self.form_runs, forms, 1)
-            np.add.at(self.form_rewards, forms, rewards[places])
-        np.add.at(self.parent_runs, cells, 1)
-        np.add.at(self.parent_faults, cells, new)
+        entries = self.corpus.entries
+        self.experience.learn(parents, entries[parents], rows["margin"][run], new, stages(rows[run]))
         np.add.at(entries["children"], parents, 1)
         self.counts.run += len(run)
         return int(new.sum())

@@ -22,9 +22,12 @@ from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.formats import InputFormat
 from neuralcov.fuzz.mutations import Mutation, MutationDraw
 from neuralcov.fuzz.randomness import choices, wave_generator
-from neuralcov.fuzz.search.guides import Guide, form_weights, mutation_weights
+from neuralcov.fuzz.search.guides import Guide, form_weights, form_worths, mutation_weights
 from neuralcov.fuzz.settings import FuzzSettings
 from neuralcov.fuzz.validity import Validity
+
+# What a form keeps of its weight once it was drawn in a wave.
+_DRAWN_KEEPS = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,8 +65,8 @@ def draw_wave(
     """
     numbers = wave_generator(settings.seed, state.counts.waves, track)
     table = _under_way(state, guide, numbers, limit, track)
-    chooser = _Chooser.of(state, mutations, settings)
     parents = table["parent"]
+    chooser = _chooser(state, mutations, settings, parents)
     acceptable = np.zeros(len(table), dtype=bool)
     mutants, comparisons = state.corpus.inputs(parents), state.corpus.comparisons(parents)
     redraws = np.array([mutation.redraws for mutation in mutations])
@@ -102,37 +105,91 @@ def _under_way(
 
 @dataclass(frozen=True, eq=False)
 class _Chooser:
-    """Choose mutations and their forms, evenly or by weights.
+    """Choose mutations and their forms, evenly or by weights, whatever the parent.
 
     Args:
         mutations: to choose from.
+        geometric: which of them are.
         weights: of the mutations; evenly without.
         forms: of each mutation's forms; as the mutation chooses where there are none.
     """
 
     mutations: Sequence[Mutation]
+    geometric: np.ndarray
     weights: np.ndarray | None = None
     forms: Sequence[np.ndarray | None] = ()
 
-    @classmethod
-    def of(cls, state: CampaignState, mutations: Sequence[Mutation], settings: FuzzSettings) -> _Chooser:
-        """Return a chooser as the settings say."""
-        if settings.chosen_by == "settings":
-            return cls(mutations, np.maximum(state.forms, 1).astype(np.float64))
-        if settings.chosen_by == "bandit":
-            return cls(mutations, mutation_weights(state), [form_weights(state, row) for row in range(len(mutations))])
-        return cls(mutations)
+    def draw(self, rows: np.ndarray, moved: np.ndarray, numbers: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draw a mutation and its form for rows of the wave, none that is geometric for those that were moved."""
+        chances = numbers.random(len(rows))
+        which = self._which(np.arange(len(self.geometric)), chances)
+        if moved.any():
+            which[moved] = self._which(np.flatnonzero(~self.geometric), chances[moved])
+        chances, forms = numbers.random(len(rows)), np.zeros(len(rows), dtype=np.int64)
+        for index in range(len(self.geometric)):
+            mine = np.flatnonzero(which == index)
+            forms[mine] = self._forms(index, chances[mine])
+        return which, forms
 
-    def which(self, some: np.ndarray, chances: np.ndarray) -> np.ndarray:
-        """Choose one of some mutations per chance."""
+    def _which(self, some: np.ndarray, chances: np.ndarray) -> np.ndarray:
         if self.weights is None:
             return np.asarray(some[choices(chances, len(some))])
         return np.asarray(some[_weighted(self.weights[some], chances)])
 
-    def settings(self, mutation: int, chances: np.ndarray) -> np.ndarray:
-        """Choose a form of a mutation per chance."""
+    def _forms(self, mutation: int, chances: np.ndarray) -> np.ndarray:
         forms = self.forms[mutation] if self.forms else None
         return self.mutations[mutation].choose(chances) if forms is None else _weighted(forms, chances)
+
+
+@dataclass(frozen=True, eq=False)
+class _ForecastChooser:
+    """Choose mutations and their forms by what each is worth for the parent.
+
+    Args:
+        mutations: to choose from.
+        geometric: which of them are.
+        weights: of every row of the wave, mutation and form; what was drawn loses nearly all of it, since a mutant that
+            was not acceptable would not be the next time.
+    """
+
+    mutations: Sequence[Mutation]
+    geometric: np.ndarray
+    weights: np.ndarray
+
+    def draw(self, rows: np.ndarray, moved: np.ndarray, numbers: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Draw a mutation and its form for rows of the wave, none that is geometric for those that were moved."""
+        allowed = ~(moved[:, None] & self.geometric)
+        shape = self.weights.shape
+        weights = np.where(allowed[:, :, None], self.weights[rows], 0.0).reshape(len(rows), shape[1] * shape[2])
+        upto = np.cumsum(weights, 1)
+        total = upto[:, -1]
+        # Below the total even where rounding is up, so that what has no weight behind it is never drawn.
+        aim = np.minimum(numbers.random(len(rows)) * total, np.nextafter(total, 0))
+        places = (upto <= aim[:, None]).sum(1)
+        which, forms = np.divmod(places, shape[2])
+        listed = np.array([mutation.forms > 0 for mutation in self.mutations])[which]
+        self.weights[rows[listed], which[listed], forms[listed]] *= _DRAWN_KEEPS
+        chances = numbers.random(len(rows))
+        for index, mutation in enumerate(self.mutations):
+            if not mutation.forms:
+                mine = np.flatnonzero(which == index)
+                forms[mine] = mutation.choose(chances[mine])
+        return which, forms
+
+
+def _chooser(
+    state: CampaignState, mutations: Sequence[Mutation], settings: FuzzSettings, parents: np.ndarray
+) -> _Chooser | _ForecastChooser:
+    """Return what chooses mutations, as the settings say."""
+    by, geometric = settings.chosen_by, state.geometric
+    if by == "forecast":
+        return _ForecastChooser(mutations, geometric, form_worths(state, parents))
+    if by == "settings":
+        return _Chooser(mutations, geometric, np.maximum(state.experience.forms, 1).astype(np.float64))
+    if by == "bandit":
+        forms = [form_weights(state, row) for row in range(len(mutations))]
+        return _Chooser(mutations, geometric, mutation_weights(state), forms)
+    return _Chooser(mutations, geometric)
 
 
 def _weighted(weights: np.ndarray, chances: np.ndarray) -> np.ndarray:
@@ -145,7 +202,7 @@ def _draw_mutations(
     rows: np.ndarray,
     state: CampaignState,
     numbers: np.random.Generator,
-    chooser: _Chooser,
+    chooser: _Chooser | _ForecastChooser,
     settings: FuzzSettings,
 ) -> None:
     """Draw the mutations of some candidates, and their settings, and write them into the table.
@@ -154,7 +211,7 @@ def _draw_mutations(
     gets one to ``stack`` mutations; where all of them are geometric, a second one is not to be had.
     """
     moved = state.corpus.entries["moved"][table["parent"][rows]] & settings.move_once
-    applied = _draw_stage(chooser, moved, state.geometric, numbers)
+    applied = _draw_stage(chooser, rows, moved, numbers)
     set_stage(table, rows, 0, applied)
     table["then_mutation"][rows] = -1
     if settings.stack == 1:
@@ -166,28 +223,19 @@ def _draw_mutations(
         if state.geometric.all():
             more &= ~moved
         rows, moved, counts = rows[more], moved[more], counts[more]
-        applied = _draw_stage(chooser, moved, state.geometric, numbers)
+        applied = _draw_stage(chooser, rows, moved, numbers)
         set_stage(table, rows, stage, applied)
 
 
 def _draw_stage(
-    chooser: _Chooser, moved: np.ndarray, geometric: np.ndarray, numbers: np.random.Generator
+    chooser: _Chooser | _ForecastChooser, rows: np.ndarray, moved: np.ndarray, numbers: np.random.Generator
 ) -> np.ndarray:
-    """Draw a mutation for each input, none that is geometric for those that were moved, and its setting.
-
-    Rows count the inputs of the same mutation.
-    """
-    chances = numbers.random(len(moved))
-    which = chooser.which(np.arange(len(geometric)), chances)
-    if moved.any():
-        which[moved] = chooser.which(np.flatnonzero(~geometric), chances[moved])
-    chances = numbers.random(len(moved))
-    applied = np.zeros(len(moved), APPLIED)
-    applied["mutation"] = which
-    for index in range(len(geometric)):
-        rows = np.flatnonzero(which == index)
-        applied["setting"][rows] = chooser.settings(index, chances[rows])
-        applied["row"][rows], applied["batch_size"][rows] = np.arange(len(rows)), len(rows)
+    """Draw a mutation and its setting for rows of the wave; ``row`` counts the inputs of the same mutation."""
+    applied = np.zeros(len(rows), APPLIED)
+    applied["mutation"], applied["setting"] = chooser.draw(rows, moved, numbers)
+    for index in range(len(chooser.mutations)):
+        mine = np.flatnonzero(applied["mutation"] == index)
+        applied["row"][mine], applied["batch_size"][mine] = np.arange(len(mine)), len(mine)
     return applied
 
 

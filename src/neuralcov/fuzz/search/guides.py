@@ -12,18 +12,27 @@ from dataclasses import dataclass
 import numpy as np
 from typing_extensions import override
 
-from neuralcov.fuzz.campaign.state import REPEATS, CampaignState
+from neuralcov.fuzz.campaign.experience import REPEATS
+from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.schedule import Schedule
+from neuralcov.fuzz.search.forecast import Forecast
 from neuralcov.fuzz.settings import FuzzSettings
 
 # How many runs the guess about a kind of parent, made before any was mutated, is worth.
 _GUESS = 4.0
 # A parent whose mutants brought nothing loses this share of its chance with each.
 _TIRING = 0.8
+# By the forecast: what a fault of a root leaves of the worth of further ones, and what each kept mutant of a lineage
+# leaves, since what was changed often is more seldom acceptable, less natural, and mostly the fault of its root again.
+_FAULT_LEAVES, _DEPTH_LEAVES = 0.25, 0.5
+# How far draws spread the worth.
+_SPREAD = 0.2
 # The share of parents, and of mutations, drawn evenly whatever was learnt.
 _EVENLY = 0.1
 # Runs that a mutation is taken to have had before its first, with the mean reward of all.
 _FIRST_RUNS = 5.0
+# What a form is worth whatever the forecast says: enough that something can be drawn where all was tried.
+_LEAST_WORTH = 1e-12
 # How strongly a better mutation is preferred: chances go with this power of the mean reward.
 _SHARPNESS = 3.0
 
@@ -98,11 +107,22 @@ class MarginGuide(Guide):
     and how many faults its root has led to; a first guess says the nearer, and the fewer faults, the likelier.
     Parents with the best chances go first, one per root and wave. What was misread is not kept: its mutants would be
     the same fault again.
+
+    Args:
+        settings: whether parents go by the forecast, and whether a lineage is moved once.
     """
+
+    settings: FuzzSettings
+
+    def chances(self, state: CampaignState, numbers: np.random.Generator) -> np.ndarray:
+        """Return how much is to be hoped for from each entry."""
+        if self.settings.chosen_by == "forecast":
+            return _worths(state, numbers, self.settings.move_once)
+        return _chances(state, numbers)
 
     @override
     def parents(self, state: CampaignState, count: int, numbers: np.random.Generator) -> np.ndarray:
-        chances = _chances(state, numbers)
+        chances = self.chances(state, numbers)
         rows = np.flatnonzero(state.can_be_seed)
         order = rows[np.argsort(-chances[rows], kind="stable")]
         roots = state.corpus.entries["root"][order]
@@ -118,12 +138,12 @@ class MarginGuide(Guide):
 
 
 @dataclass(frozen=True)
-class ElitesGuide(Guide):
+class ElitesGuide(MarginGuide):
     """Keep, for every true class and rival, what is nearest to being misread; mutate these in turn (MAP-Elites)."""
 
     @override
     def parents(self, state: CampaignState, count: int, numbers: np.random.Generator) -> np.ndarray:
-        chances = _chances(state, numbers)
+        chances = self.chances(state, numbers)
         rows = np.flatnonzero(state.can_be_seed)
         pairs = _pairs(state, rows)
         order = np.lexsort((-chances[rows], pairs))
@@ -179,7 +199,7 @@ def guide_of(settings: FuzzSettings) -> Guide:
     name = settings.guide.split("+")[0]
     if name in ("coverage", "random"):
         return (RandomGuide if name == "random" else CoverageGuide)(Schedule.of(settings.schedule))
-    return MarginGuide() if name == "margin" else ElitesGuide()
+    return (MarginGuide if name == "margin" else ElitesGuide)(settings)
 
 
 def mutation_weights(state: CampaignState) -> np.ndarray:
@@ -188,17 +208,18 @@ def mutation_weights(state: CampaignState) -> np.ndarray:
     A tenth is shared evenly; the rest goes by mean reward, where every mutation begins as if it had been run a few
     times with the mean of all.
     """
-    runs, rewards = state.form_runs.sum(1), state.form_rewards.sum(1)
+    runs, rewards = state.experience.form_runs.sum(1), state.experience.form_rewards.sum(1)
     mean = (rewards.sum() + 1.0) / (runs.sum() + 1.0)
     return _by_worth((rewards + _FIRST_RUNS * mean) / (runs + _FIRST_RUNS))
 
 
 def form_weights(state: CampaignState, mutation: int) -> np.ndarray | None:
     """Return the chance of each listed form of a mutation, in the same way; ``None`` if it has no list."""
-    count = state.forms[mutation]
+    experience = state.experience
+    count = experience.forms[mutation]
     if not count:
         return None
-    runs, rewards = state.form_runs[mutation, :count], state.form_rewards[mutation, :count]
+    runs, rewards = experience.form_runs[mutation, :count], experience.form_rewards[mutation, :count]
     mean = (rewards.sum() + 0.1) / (runs.sum() + 1.0)
     return _by_worth((rewards + _FIRST_RUNS * mean) / (runs + _FIRST_RUNS))
 
@@ -210,17 +231,45 @@ def _by_worth(worth: np.ndarray) -> np.ndarray:
 
 def _chances(state: CampaignState, numbers: np.random.Generator) -> np.ndarray:
     """Return, per entry, a draw of the chance that a mutant of it is a new fault (Thompson's sampling)."""
-    runs, faults = state.parent_runs, state.parent_faults
+    runs, faults = state.experience.parent_runs, state.experience.parent_faults
     cells = np.arange(len(runs))
     # The guess falls evenly from 0.6 for those nearest, and halves with every fault the root has led to.
     guess = (0.6 * (1 - cells / len(cells))[:, None] * 0.5 ** np.arange(REPEATS))[:, :, None]
     drawn = numbers.beta(faults + _GUESS * guess, np.maximum(runs - faults, 0) + _GUESS * (1 - guess))
     entries = state.corpus.entries
-    chances = drawn[state.parent_cells(slice(None))]
+    chances = drawn[state.experience.parent_cells(entries)]
     # Those already misread, such as seeds the model has wrong, cannot lead to a fault.
     chances = np.where(entries["margin"] < 0, 0.0, chances) * _TIRING ** entries["children"]
     # Ties, which are many, fall at random.
     return np.asarray(chances * (1 + 1e-6 * numbers.random(len(chances))))
+
+
+def _worths(state: CampaignState, numbers: np.random.Generator, move_once: bool) -> np.ndarray:
+    """Return, per entry, what the best mutant of it is worth by the forecast."""
+    forecast, entries = Forecast.of(state.experience), state.corpus.entries
+    excess = forecast.excess(entries["margin"], entries["root"])
+    anything = np.ones(len(state.geometric), dtype=bool)
+    worths = forecast.best_worth(excess, anything)
+    if move_once:
+        still = ~state.geometric
+        worths = np.where(entries["moved"], forecast.best_worth(excess, still), worths)
+    found, depth = state.experience.found[entries["root"]], entries["depth"]
+    worths *= _FAULT_LEAVES**found * _DEPTH_LEAVES**depth * _TIRING ** entries["children"]
+    worths = np.where(entries["margin"] < 0, 0.0, worths)
+    return np.asarray(worths * (1 + _SPREAD * numbers.random(len(worths))))
+
+
+def form_worths(state: CampaignState, parents: np.ndarray) -> np.ndarray:
+    """Return the chance of each form of each mutation for these parents, by the forecast; those tried have hardly any.
+
+    A tenth is shared evenly, among mutations and then among their forms.
+    """
+    forecast, entries = Forecast.of(state.experience), state.corpus.entries[parents]
+    worths = forecast.worth(forecast.excess(entries["margin"], entries["root"])) ** _SHARPNESS
+    exists = forecast.exists
+    worths = np.where(exists, np.where(state.experience.tried(parents), 0.0, worths) + _LEAST_WORTH, 0.0)
+    evenly = exists / (exists.sum(1, keepdims=True) * len(exists))
+    return np.asarray(_EVENLY * evenly + (1 - _EVENLY) * worths / worths.sum((1, 2), keepdims=True))
 
 
 def _some_evenly(chosen: np.ndarray, rows: np.ndarray, numbers: np.random.Generator) -> np.ndarray:

@@ -139,9 +139,11 @@ class _Meter:
         parts = [(head, output) for head, output, _ in self._passes(some)]
         self._train = torch.cat([head for head, _ in parts])
         self._train_labels = some.labels.to(self._train.device)
-        decided = torch.cat([output for _, output in parts]).argmax(1)
+        outputs = torch.cat([output for _, output in parts])
+        decided = outputs.argmax(1)
         self._fast = fast_logits(self._head.layer, self._train, decided == self._train_labels, decided)
         self._neighbours = neighbours(self._train, self._train_labels)
+        self._of_outputs = neighbours(outputs, self._train_labels)
         self._mean = self._train.double().mean(0)
         centred = self._train.double() - self._mean
         self._axes = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :KEPT]
@@ -180,6 +182,7 @@ class _Meter:
             "features": ((features.double() - self._mean) @ self._axes).half().cpu().numpy(),
             "fast": _small(_gini(_two_at_least(self._fast(features, decided)))),
             "trust at head": _small(_trust(self._neighbours, features, decided)),
+            "trust at output": _small(_trust(self._of_outputs, scores, decided)),
             "class distances": around.half().cpu().numpy(),
             "seconds": np.array([forward, ranking]),
         }
