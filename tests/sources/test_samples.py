@@ -1,7 +1,11 @@
 """Samples are prepared, served again, and taken in part."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 
+from neuralcov.core.errors import InputError
 from neuralcov.sources.samples import Samples
 
 
@@ -25,3 +29,10 @@ def test_batches_are_prepared_and_can_be_iterated_twice():
 def test_taking_some():
     some = samples().take(torch.tensor([3, 1]), "two")
     assert (some.name, some.labels.tolist(), len(some)) == ("two", [3, 1], 2)
+
+
+def test_a_mean_for_each_channel_is_asked_for():
+    last = Samples("shop", torch.zeros(2, 32, 32, 3, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64), ("0",))
+    prepared = replace(last, mean=(0.5, 0.5, 0.5), std=(0.2, 0.2, 0.2))
+    with pytest.raises(InputError, match=r"shop: images of shape \(32, 32, 3\) and 3 means: .* channels first"):
+        next(iter(prepared.batches(2)))

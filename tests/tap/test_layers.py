@@ -176,7 +176,7 @@ def test_layers_inside_scripted_modules_are_named():
     assert list(coverage.layout) == ["conv", "fc"]
     assert before
     assert all(torch.equal(buffer, before[name]) for name, buffer in model.named_buffers())
-    with pytest.raises(nc.NeuralcovError, match=r"2 layers cannot be measured.*'0', '2'.*before it was scripted"):
+    with pytest.raises(nc.NeuralcovError, match=r"2 layers cannot be measured.*'0', '2'.*before it became one"):
         nc.Coverage(torch.jit.script(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))), [nc.NC()])
     lstm = nn.Sequential(nn.Linear(2, 2), torch.jit.trace(nn.LSTM(2, 3), torch.zeros(2, 2, 2)))
     with pytest.warns(nc.CoverageWarning, match="1 layers cannot be measured"):

@@ -102,6 +102,20 @@ def test_features_are_what_the_last_layer_is_given(subject):
         assert torch.equal(predicted(model, subject, some), model(some / 16).argmax(1))
 
 
+def test_unsure_seeds_are_those_of_a_plain_loop(subject, context):
+    """Read rightly, and surer than none that was left out."""
+    many = subject.seeds(context, 5 * 12, 0)
+    chosen = {bytes(image.numpy().tobytes()) for image in subject.unsure_seeds(context, 12, 0).inputs}
+    right = []
+    with torch.no_grad():
+        for image, label in zip(many.inputs, many.labels, strict=True):
+            shares = subject.model(subject.prepare(image[None].float() / many.levels)).softmax(1)[0]
+            if int(shares.argmax()) == int(label):
+                right.append((1 - float((shares**2).sum()), bytes(image.numpy().tobytes())))
+    right.sort(reverse=True)
+    assert chosen == {image for _, image in right[:12]}
+
+
 def test_a_switch_turns_one_rule_and_nothing_else():
     for name, fields in rules.SWITCHED.items():
         before, after = (

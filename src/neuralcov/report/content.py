@@ -141,6 +141,9 @@ def next_steps(content: ReportContent) -> list[Said]:
     if result.galleries:
         first = result.galleries[0]
         told = f"{len(first.items)} are shown, with what the model said."
+        wrong = sum(None not in (one.label, one.prediction) and one.label != one.prediction for one in first.items)
+        if wrong:
+            told = f"The model is wrong on {wrong} of the {len(first.items)} that are shown, with what it said."
         steps.append(Said(FINE, f"Look at the inputs under “{first.title}”", told, "inputs"))
     steps += _growth_step(result)
     dead = [(row.dead_count or 0, row.layer, row.neurons) for row in result.neurons if row.dead_count]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from neuralcov.report import content as words
-from neuralcov.report import identity, svg, tables
+from neuralcov.report import identity, suite_map, svg, tables
 from neuralcov.report.content import ReportContent
 from neuralcov.report.page import picture_source, render_page, render_part
 from neuralcov.report.text import show_share, show_value
@@ -78,8 +78,8 @@ def render_html(content: ReportContent) -> str:
         layers=tables.layer_table(result),
         offmap=any(row.figures for row in result.layers),
         slices=tables.slice_page_tables(result),
-        map=svg.scatter(result.map) if result.map is not None else "",
-        outside=svg.outside(result.map) if result.map is not None and result.map.suite else 0,
+        map=suite_map.scatter(result.map) if result.map is not None else "",
+        outside=suite_map.outside(result.map) if result.map is not None and result.map.suite else 0,
         galleries=list(_galleries(result)),
         fewer=None if result.fewer is None else _fewer(result.fewer, result.growth.get(result.fewer.criterion)),
         comparison=None if content.comparison is None else tables.comparison_page_table(content.comparison),
@@ -169,7 +169,9 @@ def _when(result: Results) -> str:
 
 def _galleries(result: Results) -> Iterator[Shots]:
     left = _PICTURES
-    letters = {} if result.map is None else {n: a for a, (n, *_) in zip(svg.LETTERS, result.map.named, strict=False)}
+    letters = (
+        {} if result.map is None else {n: a for a, (n, *_) in zip(suite_map.LETTERS, result.map.named, strict=False)}
+    )
     for gallery in result.galleries:
         items = []
         for item in gallery.items[:_ITEMS]:

@@ -126,18 +126,19 @@ def _mean(square: np.ndarray, linear: np.ndarray, centre: np.ndarray, covariance
 
 
 def show_scale(mean: float | None, deviation: float | None) -> str:
-    """Format mean ± deviation, with two figures of the deviation; an empty text where they are not known.
+    """Format mean ± deviation, with two or three figures of the deviation; an empty text where they are not known.
 
-    >>> show_scale(0.004, 1.0021), show_scale(0.47337, 0.2511), show_scale(120.7, 64.1), show_scale(3.0, 0.0)
-    ('0.00 ± 1.00', '0.47 ± 0.25', '121 ± 64', '3 ± 0')
+    >>> show_scale(0.004, 1.0021), show_scale(-0.47337, 0.2511), show_scale(120.7, 64.1), show_scale(3.0, 0.0)
+    ('0.00 ± 1.00', '−0.47 ± 0.25', '120.7 ± 64.1', '3 ± 0')
     """
     if mean is None or deviation is None:
         return ""
     if not deviation:
         return f"{mean:.4g} ± 0"
-    decimals = min(12, max(0, 2 - math.ceil(math.log10(deviation))))
+    power = math.floor(math.log10(deviation))
+    decimals = min(12, max(0, 2 - power if power >= 0 else 1 - power))
     # Added, 0 makes -0.0 into +0.0.
-    return f"{round(mean, decimals) + 0.0:.{decimals}f} ± {deviation:.{decimals}f}"
+    return f"{round(mean, decimals) + 0.0:.{decimals}f} ± {deviation:.{decimals}f}".replace("-", "−")
 
 
 def in_words(order: Sequence[int]) -> str:

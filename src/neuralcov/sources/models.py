@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from neuralcov.core.arguments import require, usable_device
 from neuralcov.core.errors import InputError, NeuralcovError
 from neuralcov.sources.names import imported, offered, split_call
-from neuralcov.tap.foreign import is_onnx
+from neuralcov.tap.foreign import as_module, is_onnx, refuse_exported_file
 from neuralcov.tap.inputs import call
 from neuralcov.tap.onnx import OnnxModel
 
@@ -39,6 +39,7 @@ def load_model(text: str, weights: Path | None = None, device: str = "cpu", *, e
         return OnnxModel(text).to(usable_device(device)).eval()
     source, colon, rest = text.partition(":")
     if not colon:
+        refuse_exported_file(text)
         raise InputError(f"model {text!r}: expected {_FORMS}")
     name, arguments = split_call(rest)
     try:
@@ -48,6 +49,7 @@ def load_model(text: str, weights: Path | None = None, device: str = "cpu", *, e
     except Exception as error:
         first = next(iter(str(error).splitlines()), "")
         raise InputError(f"model {text!r} cannot be built: {type(error).__name__}: {first}") from error
+    model = model if isinstance(model, str) else as_module(model)
     if not isinstance(model, nn.Module):
         raise InputError(f"model {text!r} gave a {type(model).__name__}: expected a torch.nn.Module")
     if weights is not None:

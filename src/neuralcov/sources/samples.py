@@ -95,6 +95,11 @@ class Samples:
         """Turn pixels in [0, 1] into what the model takes."""
         if not self.mean:
             return pixels
+        if pixels.shape[1] != len(self.mean):
+            raise InputError(
+                f"{self.name}: images of shape {tuple(pixels.shape[1:])} and {len(self.mean)} means: expected one mean "
+                "per channel, channels first"
+            )
         shape = (1, len(self.mean), 1, 1)
         mean = torch.tensor(self.mean, device=pixels.device).reshape(shape)
         std = torch.tensor(self.std, device=pixels.device).reshape(shape)

@@ -77,12 +77,19 @@ def is_unreadable(module: nn.Module) -> bool:
 
 
 def class_of(module: nn.Module) -> type[nn.Module]:
-    """Return the class of a module, or for a scripted or traced one the class of ``torch.nn`` that it was made of."""
-    if isinstance(module, torch.jit.ScriptModule):
-        original = getattr(nn, str(module.original_name), None)
+    """Return the class of a module; of what was scripted, traced or exported the one of ``torch.nn`` it was made of."""
+    name = _exported_name(module)
+    if isinstance(module, torch.jit.ScriptModule) or name.startswith("torch.nn.modules."):
+        original = getattr(nn, name.rpartition(".")[2] or str(module.original_name), None)
         if isinstance(original, type) and issubclass(original, nn.Module):
             return original
     return type(module)
+
+
+def _exported_name(module: nn.Module) -> str:
+    """Return the name of the class that a part of an exported program was made of; nothing for other modules."""
+    exported = type(module).__module__.startswith("torch.export.")
+    return str(getattr(module, "_ty", None) or "") if exported else ""
 
 
 def axes_of(module: nn.Module) -> OutputAxes:
@@ -193,4 +200,5 @@ def _quantised(module: nn.Module) -> str | None:
 
 def _is_transformers_conv1d(module: nn.Module) -> bool:
     # Named, not imported: transformers is optional and slow to import.
-    return any(c.__name__ == "Conv1D" and c.__module__.startswith("transformers.") for c in type(module).__mro__)
+    names = [_exported_name(module), *(f"{c.__module__}.{c.__name__}" for c in type(module).__mro__)]
+    return any(name.startswith("transformers.") and name.endswith(".Conv1D") for name in names)

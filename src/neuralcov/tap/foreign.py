@@ -1,4 +1,4 @@
-"""Turn what users hold (a file of ONNX, a Keras model) into the module that the tap reads."""
+"""Turn what users hold (a file of ONNX, a Keras model, an exported program) into the module that the tap reads."""
 
 from __future__ import annotations
 
@@ -16,15 +16,19 @@ def as_module(model: Any) -> Any:
     """Return a model of another runtime as a module; leave everything else as it is.
 
     ``FILE.onnx``, its bytes and an ``onnx.ModelProto`` become an ``OnnxModel``, a ``keras.Model`` becomes a
-    ``KerasModel``.
+    ``KerasModel``. What ``torch.export`` made becomes the tree of modules that it was made of.
     """
     if isinstance(model, (str, os.PathLike)):
+        refuse_exported_file(model)
         if not is_onnx(model):
             raise InputError(f"model {os.fspath(model)!r}: expected a module, or a file that ends in .onnx")
-        return OnnxModel(model)
+        return OnnxModel(model).eval()
+    # None of them has a training mode.
     if isinstance(model, bytes) or _is_a(model, "onnx", "ModelProto"):
-        return OnnxModel(model)
-    return KerasModel(model) if _is_a(model, "keras", "Model") else model
+        return OnnxModel(model).eval()
+    if _is_a(model, "torch.export", "ExportedProgram"):
+        return sys.modules["torch.export"].unflatten(model).eval()
+    return KerasModel(model).eval() if _is_a(model, "keras", "Model") else model
 
 
 def is_onnx(path: str | os.PathLike[str]) -> bool:
@@ -34,6 +38,15 @@ def is_onnx(path: str | os.PathLike[str]) -> bool:
     (True, False)
     """
     return Path(path).suffix.lower() == ".onnx"
+
+
+def refuse_exported_file(path: str | os.PathLike[str]) -> None:
+    """Refuse a file of ``torch.export``, which cannot be read without running what it may hold."""
+    if Path(path).suffix.lower() == ".pt2":
+        raise InputError(
+            f"{os.fspath(path)}: reading a .pt2 file unpickles what it holds, which can run code: if you trust it, "
+            "give what torch.export.load returns, on the command line by a function of yours (package.module:factory)"
+        )
 
 
 def _is_a(model: Any, package: str, name: str) -> bool:

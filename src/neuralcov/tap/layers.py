@@ -71,8 +71,8 @@ def _inside_scripted(named: dict[str, nn.Module]) -> list[str]:
 
 def _say_hidden(hidden: list[str], *, nothing_else: bool) -> None:
     sentence = (
-        f"{len(hidden)} layers cannot be measured, being parts of scripted or traced modules that run as a whole: "
-        f"{', '.join(map(repr, hidden[:_LISTED]))}; measure the model before it was scripted"
+        f"{len(hidden)} layers cannot be measured, being parts of scripted, traced or exported modules that run as a "
+        f"whole: {', '.join(map(repr, hidden[:_LISTED]))}; measure the model before it became one"
     )
     if nothing_else:
         raise LayerError(sentence)
@@ -104,6 +104,7 @@ class _Modules:
         inner = {f"{name}.out_proj" for name, module in named.items() if isinstance(module, nn.MultiheadAttention)}
         scripted = set(_inside_scripted(named))
         inner |= scripted
+        inner |= {name for name, module in named.items() if is_unreadable(module)}
         runnable = {n: m for n, m in named.items() if n not in inner and not isinstance(m, _NEVER_RUN)}
         weighted = {n: m for n, m in named.items() if is_layer_by_default(m)}
         outputs = _output_embeddings(model)

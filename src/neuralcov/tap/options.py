@@ -19,8 +19,8 @@ def check_options(
     model = as_module(model)
     if not isinstance(model, nn.Module):
         raise InputError(
-            f"a model of type {type(model).__name__}: expected a torch.nn.Module, a file that ends in .onnx or a "
-            "Keras model"
+            f"a model of type {type(model).__name__}: expected a torch.nn.Module, a file that ends in .onnx, a "
+            "Keras model or an ExportedProgram"
         )
     if mode not in ("eval", "keep"):
         raise InputError(f"mode={mode!r}: expected 'eval' or 'keep'")

@@ -25,6 +25,7 @@ from neuralcov_lab.experiments.settings import AnyCriterion
 
 NAME = "fuzz-guides"
 RANDOM = "random"
+UNSURE = "random from DeepGini's seeds"
 DEFAULT = "margin+coverage, forecast"
 # Readings of the curve over calls.
 _READINGS = 10
@@ -43,6 +44,7 @@ WAYS: dict[str, tuple[dict[str, Any], AnyCriterion | None]] = {
     RANDOM: ({"guide": "random", "check_random": True, **_PLAIN}, None),
     "coverage NLC": ({"guide": "coverage", **_PLAIN}, NLC()),
     "coverage LCC": ({"guide": "coverage", **_PLAIN}, LCC(over="mean")),
+    UNSURE: ({"guide": "random", "check_random": True, **_PLAIN}, None),
     "DeepHunter (KMNC)": ({"guide": "coverage", "schedule": "fresh", **_PLAIN}, KMNC(1000)),
     "TensorFuzz (CC)": ({"guide": "coverage", **_PLAIN}, CC(10)),
     "margin": ({"guide": "margin", **_PLAIN}, None),
@@ -53,6 +55,7 @@ WAYS: dict[str, tuple[dict[str, Any], AnyCriterion | None]] = {
     "margin+coverage, bandit": ({"guide": "margin+coverage", "mutation_choice": "bandit"}, NLC()),
     "margin, forecast": ({"guide": "margin", "mutation_choice": "forecast"}, None),
     "elites, forecast": ({"guide": "elites", "mutation_choice": "forecast"}, None),
+    "margin+coverage LCC, forecast": ({"guide": "margin+coverage", "mutation_choice": "forecast"}, LCC(over="mean")),
     DEFAULT: ({"guide": "margin+coverage", "mutation_choice": "forecast"}, NLC()),
 }
 
@@ -84,7 +87,8 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
     """Return what one campaign finds, with readings as it goes."""
     subject, scale = search_subject(context, network), context.scale
     chosen, criterion = WAYS[way]
-    seeds = subject.seeds(context, scale.fuzz_seeds, run)
+    draw = subject.unsure_seeds if way == UNSURE else subject.seeds
+    seeds = draw(context, scale.fuzz_seeds, run)
     # Texts may change as much as images do, in words.
     wave = max(1, min(scale.fuzz_wave, len(seeds) // _WAVES_OF))
     settings = FuzzSettings(seed=context.seed_of(run), wave=wave, max_per_group=1).changed(**chosen)

@@ -73,9 +73,9 @@ def _verdict(runs: Runs) -> str:
 
 
 def _factors(runs: Runs) -> dict[str, float]:
-    """Return what the default finds over what random finds, as ratios of means."""
+    """Return what the default finds over what random finds, as ratios of means per call of the model."""
     found = {}
-    for name in ("distinct", "roots", "natural") if RANDOM in runs and DEFAULT in runs else ():
+    for name in ("distinct", "roots", "natural", "pairs", "clusters") if RANDOM in runs and DEFAULT in runs else ():
         ours, theirs = ([_rate(run, name) for run in runs[way]] for way in (DEFAULT, RANDOM))
         unknown = any(number is None for number in (*ours, *theirs))
         if not unknown and fmean(number or 0 for number in theirs):
@@ -111,7 +111,7 @@ def _guides_table(runs: Runs) -> str:
 
 def _curves(runs: Runs) -> str:
     """Return distinct faults as calls go on, for random and the default."""
-    shown = [way for way in (RANDOM, "margin, bandit", DEFAULT) if way in runs]
+    shown = [way for way in (RANDOM, "margin, forecast", DEFAULT) if way in runs]
     count = min((len(run["readings"]) for way in shown for run in runs[way]), default=0)
     if not shown or not count:
         return ""

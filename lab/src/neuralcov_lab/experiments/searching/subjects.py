@@ -19,6 +19,8 @@ from neuralcov_lab.experiments.lcc.subjects import REVIEWS, proof_subject
 
 _SEED_ROWS = 29
 _AT_ONCE = 200
+# So many times as many inputs as are wanted, for DeepGini to choose from.
+_TO_CHOOSE_FROM = 5
 _TRAININGS = 12
 
 
@@ -48,6 +50,17 @@ class SearchSubject:
     def seeds(self, context: ExperimentContext, count: int, run: int) -> Samples:
         """Return the seeds of a run."""
         return self.test.take(context.rows(len(self.test), count, *numbers_of(_SEED_ROWS, run)))
+
+    def unsure_seeds(self, context: ExperimentContext, count: int, run: int) -> Samples:
+        """Return seeds that DeepGini would take: of several times as many, those read rightly with the least certainty.
+
+        It orders inputs by 1 − Σ p², the chance that two draws by the model's probabilities differ.
+        """
+        some = self.seeds(context, _TO_CHOOSE_FROM * count, run)
+        shares = scores(self.model, self, some.inputs).softmax(1)
+        impurity = (1 - shares.square().sum(1)).masked_fill(shares.argmax(1) != some.labels.cpu(), -1)
+        order = torch.argsort(impurity, descending=True, stable=True)[:count]
+        return some.take(order.sort().values.to(some.inputs.device))
 
     def prepare(self, decoded: Tensor) -> Any:
         """Turn decoded inputs into what the networks take."""
@@ -104,9 +117,14 @@ def styles(context: ExperimentContext) -> Stylise | None:
 
 
 @torch.no_grad()
+def scores(model: nn.Module, subject: SearchSubject, stored: Tensor) -> Tensor:
+    """Return the scores that a network gives stored inputs."""
+    return _over(stored, lambda part: model(subject.prepare(_decoded(subject, part))))
+
+
 def predicted(model: nn.Module, subject: SearchSubject, stored: Tensor) -> Tensor:
     """Return the classes that a network gives stored inputs."""
-    return _over(stored, lambda part: model(subject.prepare(_decoded(subject, part))).argmax(1))
+    return scores(model, subject, stored).argmax(1)
 
 
 @torch.no_grad()
