@@ -110,7 +110,10 @@ class SuiteCounts:
             if part.moments is not None:
                 by_width.setdefault(part.moments.shape[1], []).append(_rows(part.moments, part.taken))
         for parts in by_width.values():
-            self._add_channels(ChannelCounts.of(torch.cat(parts).cpu().numpy()))
+            # Batch by batch, so that the sums are the same to the bit whenever they are asked for.
+            ends = np.cumsum([len(part) for part in parts])[:-1]
+            for rows in np.split(torch.cat(parts).cpu().numpy(), ends):
+                self._add_channels(ChannelCounts.of(rows))
         return self
 
     def _add_channels(self, counts: ChannelCounts) -> None:
