@@ -87,9 +87,13 @@ class SuiteCounts:
         # Tokens of unlike inputs may well be alike: the first ones of a decoder are.
         asked = criteria if batch.tokens is None else ()
         likeness = next((found for found in (c.likeness(batch) for c in asked) if found is not None), None)
-        decided = decisions_of(batch) if decisions is None else decisions
+        # Whoever gave labels may write to them before they are counted; a copy of decisions is one already.
+        labels = None if batch.labels is None else batch.labels.clone()
+        found = decisions_of(batch) if decisions is None else decisions
+        if decisions is None and found is not None:
+            found = found.clone()
         told = batch.moments if moments is None else moments
-        self._pending.append(_Pending(batch.labels, decided, likeness, taken, told))
+        self._pending.append(_Pending(labels, found, likeness, taken, told))
 
     def settle(self) -> Self:
         """Count what was noted; wait for the device."""
