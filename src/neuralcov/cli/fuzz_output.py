@@ -39,12 +39,16 @@ def show_campaign(campaign: StoredCampaign) -> None:
     names = notes.get("order", {})
     output().print(
         f"{names.get('model', 'a model')} on {names.get('data', 'inputs')}, {len(campaign.state.labels)} seeds: "
-        f"{counts.finished:,} done with in {counts.waves:,} waves, {counts.judged:,} candidates judged, "
+        f"{counts.finished:,} searched in {counts.waves:,} waves, {counts.judged:,} candidates judged, "
         f"{counts.kept:,} kept ({counts.admitted:.1%}), {counts.distinct:,} different faults from "
         f"{len(counts.broken):,} seeds, {counts.seconds:.0f} s",
         soft_wrap=True,
         highlight=False,
     )
+    log = campaign.folder.log
+    if log.left_out:
+        why = "one is being written, a kill cut it short, or it is damaged"
+        note(f"{log.path}: the last {log.left_out:,} bytes are no whole wave and were left out: {why}")
     lines = campaign.folder.stats()
     if lines:
         _show_coverage(_stats_of(lines[-1], campaign.folder.path / "stats.jsonl"))
