@@ -15,16 +15,16 @@ from typing import Any
 
 import torch
 
-from benchmarks import assess, growth, judging, operations, scale, small, states, wide
+from benchmarks import assess, growth, host, judging, operations, scale, small, states, wide
 from benchmarks.subjects import CRITERIA, FORMATS, JUDGING, Subject, calibrated, subject, with_paths
 
 # In the order of their worth: a run may be cut short. Those that profile come after those that time small batches,
 # since a profiler slows down what follows.
 _PARTS = (
-    "small", "half", "wide", "lcc", "growth", "operations", "profiles", "assess", "gain", "admit", "calibration",
-    "states", "agreement", "formats", "naive",
+    "small", "half", "wide", "lcc", "assess", "growth", "gain", "admit", "calibration", "states", "formats",
+    "operations", "profiles", "agreement", "naive",
 )  # fmt: skip
-_WITHOUT_SUBJECT = {"growth", "wide", "scale", "scale-disk"}
+_WITHOUT_SUBJECT = {"growth", "host", "wide", "scale", "scale-disk"}
 _RULES: dict[str, Any] = {"auto": "auto", "False": False, "True": True}
 
 
@@ -73,7 +73,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--full", action="store_true", help="the sizes of the tables; else small ones for a CPU")
     parser.add_argument("--weights", type=Path, help="weights of a trained ResNet50 for CIFAR-10 (safetensors)")
     parser.add_argument("--images", type=Path, help="CIFAR-10 images: .npy bytes (n, 3, 32, 32), or a picture of all")
-    parser.add_argument("--parts", default=",".join(_PARTS), help="also scale, scale-disk; measured in this order")
+    parser.add_argument(
+        "--parts", default=",".join(_PARTS), help="also host (of a CPU), scale, scale-disk; measured in this order"
+    )
     parser.add_argument("--repeats", type=int, help="timed runs of each criterion; the median counts")
     parser.add_argument("--rules", default="auto,False", help="cuda_graph= at small batches, by commas")
     parser.add_argument("--batches", default="32,100,256", help="sizes of small batches")
@@ -98,6 +100,8 @@ def _run(
 ) -> Iterator[dict[str, Any]]:
     full, repeats = options.full, options.repeats or (2 if options.full else 1)
     rules = tuple(_RULES[rule] for rule in options.rules.split(","))
+    if part == "host":
+        return host.small_networks(7 if full else 2)
     if part == "wide":
         return wide.wide(device, full, rules, repeats)
     if part == "growth":

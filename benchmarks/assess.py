@@ -24,9 +24,10 @@ def assess(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats: 
     one_pass = [(criterion.name, (criterion,)) for criterion in criteria]
     one_pass.append(("all", tuple(criterion for criterion in criteria if criterion.name in names)))
     for name, chosen in one_pass:
+        said = [""]
 
-        def run(chosen: tuple[Any, ...] = chosen) -> object:
-            return measured(found, chosen, batch_size)
+        def run(chosen: tuple[Any, ...] = chosen, said: list[str] = said) -> None:
+            said[:] = [measured(found, chosen, batch_size)]
 
         # The first run warms up, and tells of memory.
         peak = peak_memory(run, found.device)
@@ -37,6 +38,7 @@ def assess(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats: 
             "slowest": timing.slowest,
             "ratio": timing.median / plain.median,
             "peak bytes": peak,
+            "explain": said.pop(),
         }
         gc.collect()
         yield {"inputs": len(found.inputs), "size": batch_size, "forward seconds": plain.median, "criteria": rows}

@@ -73,7 +73,8 @@ def _run_of(found: Subject, where: str, full: bool) -> Run:
     if where == "half":
         return half_run(found, 1000 if full else 10, 8)
     if not where.isdigit():
-        return wide_run(where, found.device, full, 8)
+        name, _, precision = where.rpartition(", ")
+        return wide_run(name, found.device, full, 8, getattr(torch, precision))
     known = taught(found.model, found.training[:1000].split(100))
     return Run(found.model, batches_of(found, int(where), 8), alone_and_together(known))
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+from benchmarks import host
 from benchmarks.curves import draw
 from benchmarks.growth import theory
 from benchmarks.subjects import CPU_TARGETS, TARGETS
@@ -86,7 +87,7 @@ def _wide(results: dict[str, Any]) -> str:
     tables = []
     for model, found in part["models"].items():
         tables += [_forward(model, found), _compared(found, TARGETS["wide"], earlier.get(model))]
-    note = f"{part['batches']} batches, {part['precision'].removeprefix('torch.')}, random weights. {_machine(results)}"
+    note = f"{part['batches']} batches, random weights. {_machine(results)}"
     return "\n\n".join([note, *tables])
 
 
@@ -162,6 +163,31 @@ def _lcc(results: dict[str, Any]) -> str:
         text += "\n\nEight layers of one width, eight inputs, their outputs given; milliseconds of one update:\n\n"
         text += _table(["width", "LCC", "NC(0.75)"], rows)
     return text
+
+
+def _host(results: dict[str, Any]) -> str:
+    part = results["host"]
+    rows = []
+    for network, sets in part["networks"].items():
+        for name, row in sets.items():
+            over, ratio = row["ms"] - row["forward ms"], row["ms"] / row["forward ms"]
+            unit, most = host.TARGETS.get(name, ("", 0.0))
+            seen = over if unit == "ms" else ratio
+            aim = f"≤ {most:g} {unit} {'✓' if seen <= most else '✗'}" if unit else ""
+            rows.append([network, name, f"{row['forward ms']:.2f}", f"{over:.2f}", f"{ratio:.1f}", aim])
+    note = f"Batches of {part['batch']}; LSC and DSC have {part['traces']:,} training traces."
+    header = ["network", "criteria", "forward pass, ms", "over it, ms", "× forward", "target"]
+    return note + "\n\n" + _table(header, rows) + "\n\n" + _starting(part.get("start", {}))
+
+
+def _starting(seconds: dict[str, float]) -> str:
+    rows = []
+    for name, spent in seconds.items():
+        most = host.START_TARGETS.get(name)
+        rows.append(
+            [f"`{name}`", f"{spent:.2f}", "" if most is None else f"≤ {most:g} {'✓' if spent <= most else '✗'}"]
+        )
+    return _table(["what starts", "CPU seconds", "target"], rows)
 
 
 def _naive(results: dict[str, Any]) -> str:
@@ -288,6 +314,7 @@ _MAKERS = {
     "operations": _operations,
     "profiles": _profiles,
     "growth": _growth,
+    "host": _host,
     "naive": _naive,
     "calibration": _calibration,
     "gain": _gain,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import statistics
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,9 +77,9 @@ def half_run(found: Subject, size: int, count: int) -> Run:
     return Run(model, batches, alone_and_together(taught(model, batches[:2])))
 
 
-def taught(model: Any, training: Sequence[Any]) -> list[Any]:
-    """The criteria after calibration."""
-    coverage = nc.Coverage(model, criteria())
+def taught(model: Any, training: Sequence[Any], names: Collection[str] = ()) -> list[Any]:
+    """The criteria after calibration, all or those of some names."""
+    coverage = nc.Coverage(model, [criterion for criterion in criteria() if not names or criterion.name in names])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", nc.CoverageWarning)
         coverage.calibrate(list(training), progress=False)

@@ -134,11 +134,12 @@ def with_paths(found: Subject) -> Any:
     return coverage.criteria[0]
 
 
-def measured(found: Subject, criteria: tuple[Any, ...], batch_size: int, rule: Any = "auto") -> dict[str, float]:
-    """One assessment of all inputs."""
+def measured(found: Subject, criteria: tuple[Any, ...], batch_size: int, rule: Any = "auto") -> str:
+    """Assess all inputs once; return what was recorded."""
     coverage = nc.Coverage(found.model, list(criteria), cuda_graph=rule)
     with coverage.tap(), warnings.catch_warnings():
         warnings.simplefilter("ignore", nc.CoverageWarning)
         for batch in found.inputs.split(batch_size):
             coverage.update(batch)
-        return coverage.values()
+        coverage.values()
+        return coverage.explain()

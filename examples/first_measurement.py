@@ -28,9 +28,8 @@ print(cov)
 # %%
 (classes,) = cov.by_slice()
 for row in sorted(classes.rows, key=lambda row: row.alone["LCC"])[:3]:
-    print(
-        f"class {row.slice}: {row.inputs} inputs cover {row.alone['LCC']:.3f} alone, {row.lost['LCC']:.3f} is shown by no other"
-    )
+    alone, lost = row.alone["LCC"], row.lost["LCC"]
+    print(f"class {row.slice}: {row.inputs} inputs cover {alone:.3f} alone, {lost:.3f} is shown by no other")
 
 # %% [markdown]
 # What would half of the suite cover? Compare suites at one size.

@@ -205,6 +205,24 @@ def test_going_on(run, campaign, tmp_path):
     assert "170 seeds, " in out
 
 
+def test_a_last_wave_that_is_damaged_is_said(run, campaign, tmp_path):
+    """The log takes it for one that a kill cut short: figures are then of one wave fewer."""
+    target = tmp_path / "c"
+    shutil.copytree(campaign[0], target)
+    content = bytearray((target / "queue.log").read_bytes())
+    content[-1] ^= 1
+    (target / "queue.log").write_bytes(bytes(content))
+    code, _, err = run("fuzz", "show", target)
+    assert (code, "bytes are no whole wave and were left out" in " ".join(err.split())) == (0, True)
+    code, _, err = run("fuzz", "resume", target, "-n", 170, "--no-shrink", "--trust")
+    # The finished campaign's coverage has seen that wave.
+    assert (code, "ends after" in err) == (2, True)
+    shutil.rmtree(target / "coverage")
+    code, _, err = run("fuzz", "resume", target, "-n", 170, "--no-shrink", "--trust")
+    assert (code, "bytes were no whole wave and were cut off" in " ".join(err.split())) == (0, True), err
+    assert "no whole wave" not in run("fuzz", "show", target)[2]
+
+
 def test_weights_that_were_overwritten_are_noticed(run, campaign, digits_net, tmp_path):
     folder, _ = campaign
     target, weights = tmp_path / "c", tmp_path / "digits.safetensors"

@@ -49,3 +49,18 @@ def test_a_form_of_the_meta_device_takes_no_memory():
     form = LayerMoments.empty(2, 10**5, huge.device)
     assert form.scatter.is_meta
     assert form.scatter.nbytes == 16 * 10**10
+
+
+def test_a_part_that_is_left_out_is_one_that_may_be_missing():
+    """Found by the loop of damaged files: what LCC keeps with its kinds was gone, and reading the value broke."""
+    criterion, layout = taught(nc.LCC()), Layout(subjects.WIDTHS)
+    bare = layout.to("meta")
+    tensors = {}
+    structure = flatten(criterion.init(layout), "s", tensors)
+    del structure["fields"]["seen"]["fields"]["marks"]
+    with pytest.raises(StateFileError, match=r"s\.seen lacks the field 'marks'"):
+        require_form(structure, criterion.template(bare), criterion.init(bare), listed(tensors), "s")
+    # TKNP keeps no marks.
+    structure = flatten(nc.TKNP(2).init(layout), "s", tensors := {})
+    del structure["fields"]["seen"]["fields"]["marks"]
+    require_form(structure, nc.TKNP(2).template(bare), nc.TKNP(2).init(bare), listed(tensors), "s")

@@ -231,3 +231,42 @@ def test_labels_that_are_no_numbers_are_refused_in_one_sentence():
         with pytest.raises(nc.NeuralcovError, match=r"labels such as \['cat', 'cat'.*expected integers"):
             coverage.labels(["cat"] * 20)
         coverage.labels([0] * 20)
+
+
+def with_fake_tensors(model):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+        model(fake.from_tensor(ROWS))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        lambda model: torch.jit.trace(model, ROWS, check_trace=False),  # the check runs the model
+        lambda model: torch.export.export(model, (ROWS,)),
+        with_fake_tensors,
+        torch.fx.symbolic_trace,
+    ],
+    ids=["jit", "export", "fake", "fx"],
+)
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+def test_calls_that_only_write_the_model_down_are_not_heard(record):
+    model = net()
+    expected, heard = assessed(model, [ROWS]), nc.Coverage(model, [nc.NLC(), nc.NC(0.5)])
+    with heard.listen() as block, torch.no_grad():
+        record(model)
+        model(ROWS)
+        record(model)
+    assert (block.passes, block.failed, block.outside) == (1, 0, {})
+    assert heard.values() == expected.values()
+
+
+@pytest.mark.parametrize("way", ["assess", "listen"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_nested_tensors_are_refused_with_advice(way):
+    model = net()
+    nested = torch.nested.nested_tensor([ROWS[:3], ROWS[3:8]], layout=torch.jagged)
+    coverage = nc.Coverage(model, [nc.NC(0.5)])
+    with pytest.raises(nc.NeuralcovError, match="layer '0' gave a nested tensor: pad the inputs"):
+        coverage.assess([nested]) if way == "assess" else listen_to(coverage, model, nested)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 import neuralcov as nc
 from neuralcov.coverage.seen import SKETCH_SIZE, KeyRule, SeenInputs
@@ -113,3 +114,16 @@ def test_no_keys_at_all():
 def test_wrong_rules(keys, salt, message):
     with pytest.raises(nc.NeuralcovError, match=message):
         KeyRule.of(keys, salt)
+
+
+def test_sums_over_channels_do_not_depend_on_when_they_are_asked_for():
+    """A campaign that went on after a kill has the same file as one that was never stopped."""
+    pictures = torch.rand(60, 3, 5, 5, generator=torch.Generator().manual_seed(0)) * 255
+    often, once = (nc.Coverage(nn.Sequential(nn.Flatten(), nn.Linear(75, 4)), [nc.NC(0.5)]) for _ in range(2))
+    for batch in pictures.split(7):
+        often.update(batch)
+        often.to_bytes()
+        once.update(batch)
+    sums = [cov._measurement.seen.counts.settle().channels[3].to_json() for cov in (often, once)]
+    assert sums[0] == sums[1]
+    assert sums[0]["inputs"] == 60

@@ -21,6 +21,8 @@ from neuralcov.fuzz.campaign.log import WaveRecord
 from neuralcov.fuzz.campaign.reader import open_campaign
 from tests.fuzz.support import fuzzer_of
 
+TORN = "bytes were no whole wave and were cut off"
+
 
 def records(folder):
     return [WaveRecord.from_bytes(content) for content in CampaignFolder(folder).log.read()]
@@ -91,7 +93,8 @@ def test_waves_since_the_saved_coverage_are_repeated(net, digits, finished, tmp_
     target = cut(finished, tmp_path / "cut", waves)
     shutil.rmtree(target / "coverage")
     shutil.copytree(start / "coverage", target / "coverage")
-    campaign = fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=target).resume()
+    with pytest.warns(nc.CoverageWarning, match=TORN):
+        campaign = fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=target).resume()
     assert campaign.exact
     same_campaign(finished, target)
 
@@ -286,6 +289,7 @@ def test_a_missing_log_is_noticed(net, digits, finished):
         fuzzer_of(net, digits, [nc.NLC()], wave=16, folder=finished).resume(iterations=70)
 
 
+@pytest.mark.filterwarnings(f"ignore:.*{TORN}:neuralcov.CoverageWarning")
 def test_a_log_cut_short_is_noticed_and_can_be_gone_on_with(net, digits, finished, tmp_path):
     target = cut(finished, tmp_path / "cut", 3)
     shortened = (target / "queue.log").read_bytes()

@@ -317,7 +317,7 @@ def test_memory_is_at_most_64_bytes_an_input(network, inputs):
             assert length == count - len(known or ())
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-        assert peak / count < 64, (select, known is not None)
+        assert peak / count < 64, (select, known is not None, peak / count)
 
 
 def test_no_hook_is_left_behind(network, inputs, taught):

@@ -4,12 +4,15 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from hypothesis import given, settings
 
 import neuralcov as nc
+from neuralcov.core.errors import CalibrationError
 from neuralcov.criteria.bitmap_states import BitmapState
 from neuralcov.testing import check_criterion
-from neuralcov.testing.cases import LawCase, random_batch
+from neuralcov.testing.cases import LawCase, make_case, random_batch
 from neuralcov.testing.keeping import law_donating_writes_to_nothing_else
+from neuralcov.testing.strategies import cases
 
 
 @pytest.fixture(autouse=True)
@@ -142,3 +145,19 @@ def test_an_empty_state_that_is_given_out_twice_is_caught():
     batch = random_batch(torch.Generator().manual_seed(0), [4, 3], 6, "smooth")
     with pytest.raises(AssertionError, match="changed what init gives"):
         law_donating_writes_to_nothing_else(LawCase(KeepsItsStart(0.5), batch, batch, batch))
+
+
+@pytest.mark.parametrize("criterion", [nc.LSC(1), nc.DSC(0.1), nc.MDSC(0.5)], ids=lambda criterion: criterion.name)
+def test_a_network_that_never_varies_is_no_case_for_criteria_that_refuse_it(criterion):
+    """On other versions of Hypothesis such a case was drawn, and calibration's refusal read as a broken law."""
+    drawn = []
+
+    @settings(max_examples=60, derandomize=True, database=None, deadline=None)
+    @given(case=cases(criterion))
+    def collect(case):
+        drawn.append(len(case.training.layers))
+
+    collect()
+    assert set(drawn) == {1, 2, 3}
+    with pytest.raises(CalibrationError, match="no neuron of layer0 varies"):
+        make_case(criterion, [3], "constant", 0, (20, 5, 3), padded=False)

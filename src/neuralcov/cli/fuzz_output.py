@@ -45,6 +45,10 @@ def show_campaign(campaign: StoredCampaign) -> None:
         soft_wrap=True,
         highlight=False,
     )
+    log = campaign.folder.log
+    if log.left_out:
+        why = "one is being written, a kill cut it short, or it is damaged"
+        note(f"{log.path}: the last {log.left_out:,} bytes are no whole wave and were left out: {why}")
     lines = campaign.folder.stats()
     if lines:
         _show_coverage(_stats_of(lines[-1], campaign.folder.path / "stats.jsonl"))

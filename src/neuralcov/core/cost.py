@@ -129,6 +129,11 @@ class GrowthLimit:
                 self._limits.append((place, criterion, parse_bytes(criterion.memory), each))
         self._room = [0.0] * len(self._limits)
 
+    @property
+    def looks(self) -> bool:
+        """Return whether the next inputs make it look at a state."""
+        return any(room <= 0 for room in self._room)
+
     def require(self, states: Sequence[Any], inputs: int) -> None:
         """Refuse so many more inputs if a state has no room left.
 

@@ -97,6 +97,8 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
     """Figures of ``details`` that mean nothing once a suite was measured on top of other inputs."""
 
     is_base: ClassVar[bool] = False
+    waits: ClassVar[str | None] = None
+    """How batches may be observed later with the same state to the last bit: ``"joined"`` as one, or ``"apart"``."""
 
     def __init_subclass__(cls, *, base: bool = False, **kwargs: Any) -> None:
         """Register a criterion under its name; ``base`` marks a class that others build on and nobody uses itself."""

@@ -75,13 +75,14 @@ def _require_record(
     if unknown is not None:
         raise StateFileError(f"{place} has a field {unknown!r}, which {wanted!r} does not have")
     for name, part in parts.items():
+        nothing = None if name in form.optional_fields else getattr(empty, name)
         if name not in fields:
-            if part.default is dataclasses.MISSING:
+            # What is left out has its default, which is None for a part that some criteria do not keep.
+            if part.default is dataclasses.MISSING or (part.default is None and nothing is not None):
                 raise StateFileError(f"{place} lacks the field {name!r}")
         elif name in form.free_fields:
             _require_kind(fields[name], getattr(form, name), f"{place}.{name}")
         else:
-            nothing = None if name in form.optional_fields else getattr(empty, name)
             require_form(fields[name], getattr(form, name), nothing, tensors, f"{place}.{name}")
 
 

@@ -252,7 +252,7 @@ class BatchReader:
         parts = list(self._halving.run(tap, whole, lambda part: self._run(tap, part)[0]))
         self.watch()
         for found in parts:
-            self._collection.observe(found)
+            self._collection.observe(found, kept=True)
         return parts
 
     def _observe_watched(self, batch: Batch, watcher: Watcher) -> list[Activations]:
@@ -265,7 +265,7 @@ class BatchReader:
             self._collection.check(found)
             with self._collection.turn:
                 watcher.watch(found, batch.inputs)
-                self._collection.observe(found)
+                self._collection.observe(found, kept=True)
         return parts
 
     def explain(self) -> str:

@@ -20,6 +20,7 @@ from neuralcov.core.records import move
 from neuralcov.coverage.ownership import Holding, Owned, Shared, own
 from neuralcov.coverage.readings import CollectionReadings
 from neuralcov.coverage.seen import SeenInputs
+from neuralcov.coverage.waiting import WaitingBatches, form_of
 
 AnyCriterion = Criterion[Any]
 States = tuple[State, ...]
@@ -31,6 +32,7 @@ class CriterionCollection(CollectionReadings):
     """Keep criteria together with the layers they watch and one state each.
 
     States are held as ``neuralcov.coverage.ownership`` says, so that nothing which somebody keeps is overwritten.
+    Small batches may wait for others (``neuralcov.coverage.waiting``) until somebody looks.
     """
 
     def __init__(
@@ -52,7 +54,8 @@ class CriterionCollection(CollectionReadings):
         self.layout: Layout | None = None
         self.turn = Turn()
         self.definitions = self.own_definitions()
-        self.seen = seen
+        self._waiting = WaitingBatches()
+        self._seen = seen
         self.version = 0
         self._holdings: Holdings | None = None
         self._fits: Layout | None = None
@@ -74,6 +77,17 @@ class CriterionCollection(CollectionReadings):
         return self._holdings is None
 
     @property
+    def seen(self) -> SeenInputs | None:
+        """Return which inputs were observed, if anybody asks."""
+        self.settle()
+        return self._seen
+
+    @seen.setter
+    def seen(self, seen: SeenInputs | None) -> None:
+        self.settle()
+        self._seen = seen
+
+    @property
     def states(self) -> States:
         """Return one state per criterion, to be read at once. To keep them, call ``share``."""
         return tuple(holding.state for holding in self.holdings)
@@ -81,6 +95,7 @@ class CriterionCollection(CollectionReadings):
     @property
     def holdings(self) -> Holdings:
         """Return one state per criterion, with who may overwrite it."""
+        self.settle()
         if self._holdings is not None:
             return self._holdings
         assert self.layout is not None, "states exist once the layers are known"
@@ -103,6 +118,7 @@ class CriterionCollection(CollectionReadings):
     @in_turn
     def share(self) -> SharedStates | None:
         """Give the present states to somebody who keeps them; from here on nothing overwrites them."""
+        self.settle()
         if self._holdings is None:
             return None
         shared = tuple(holding.share() for holding in self._holdings)
@@ -138,8 +154,9 @@ class CriterionCollection(CollectionReadings):
         """Replace the states: the one place where that happens.
 
         Proposals made before are refused from now on, unless nothing ``changed`` but the counts of excluded inputs.
+        Batches that wait were for the states before.
         """
-        self._holdings = holdings
+        self._holdings, self._waiting = holdings, WaitingBatches(self._waiting.form)
         self.version += changed
 
     def _require_room(self, batch: Activations) -> None:
@@ -148,7 +165,9 @@ class CriterionCollection(CollectionReadings):
             assert self.layout is not None, "states exist once the layers are known"
             self._growth = GrowthLimit(self.criteria, self.layout)
         if self._holdings is not None:
-            self._growth.require(self.states, batch.size)
+            if self._growth.looks:
+                self.settle()
+            self._growth.require([holding.state for holding in self._holdings], batch.size)
 
     def own_definitions(self) -> dict[str, int]:
         """Return, by criterion, the definition of this version; loaded states may have an earlier one."""
@@ -170,22 +189,50 @@ class CriterionCollection(CollectionReadings):
                     raise InputError(f"{criterion.name} needs {need}: pass them with the batch")
 
     @in_turn
-    def observe(self, batch: Activations) -> None:
-        """Observe a batch."""
+    def observe(self, batch: Activations, *, kept: bool = False) -> None:
+        """Observe a batch; one whose outputs are ``kept``, so that nobody writes to them, may wait for others."""
         self.check(batch)
         self._require_room(batch)
+        if kept and self._holdings is not None and self._waiting.may_take(batch):
+            waiting = self._waiting.with_batch(batch)
+            both = zip(self.criteria, self._holdings, strict=True)
+            holdings = tuple(h.observe(c, batch) if c.waits is None else h for c, h in both)
+            # In one line: an interruption finds all of it done, or nothing.
+            self._holdings, self._waiting, self.version = holdings, waiting, self.version + 1
+            if waiting.full:
+                self.settle()
+            return
         self.advance(tuple(h.observe(c, batch) for c, h in zip(self.criteria, self.holdings, strict=True)))
         self.note(batch)
+        if kept:
+            self._waiting = replace(self._waiting, form=form_of(batch))
+
+    def settle(self) -> None:
+        """Observe the batches that wait."""
+        if self._waiting.batches:
+            self._settle()
+
+    @in_turn
+    def _settle(self) -> None:
+        if self._waiting.batches and self._holdings is not None:
+            waiting, whole, holdings = self._waiting, self._waiting.joined(), list(self._holdings)
+            for place, criterion in enumerate(self.criteria):
+                parts = {None: (), "joined": (whole,), "apart": waiting.batches}[criterion.waits]
+                for batch in parts:
+                    holdings[place] = holdings[place].observe(criterion, batch)
+            self._holdings, self._waiting = tuple(holdings), WaitingBatches(waiting.form)
+            if self._seen is not None:
+                self._seen.note(self.criteria, whole, times=waiting.times)
 
     @property
     def keeps_keys(self) -> bool:
         """Return whether the content keys of inputs are kept."""
-        return self.seen is not None and self.seen.keeps_keys
+        return self._seen is not None and self._seen.keeps_keys
 
     def note(self, batch: Activations, taken: Tensor | None = None, **copies: Tensor | None) -> None:
         """Keep in mind which inputs were observed and which excluded; see ``SeenInputs.note``."""
-        if self.seen is not None:
-            self.seen.note(self.criteria, batch, taken, **copies)
+        if self._seen is not None:
+            self._seen.note(self.criteria, batch, taken, times=None, **copies)
 
     @in_turn
     def observe_one_by_one(self, batch: Activations) -> None:

@@ -181,7 +181,7 @@ class _Listening:
         if self._lesson is not None:
             self._lesson.add(batch)
         else:
-            self._collection.observe(batch)
+            self._collection.observe(batch, kept=True)
 
     def _require_no_labels(self) -> None:
         for criterion in self._collection.criteria:

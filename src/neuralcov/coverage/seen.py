@@ -156,6 +156,7 @@ class SeenInputs:
         keys: Int[Tensor, "batch 2"] | None = None,
         decisions: Int[Tensor, "batch"] | None = None,
         moments: Tensor | None = None,
+        times: tuple[float, float] | None = None,
     ) -> None:
         """Note the inputs of a batch, all or those ``taken``, and which of them criteria excluded.
 
@@ -164,13 +165,21 @@ class SeenInputs:
         """
         self.excluded.note(criteria, batch, self.offered, finite)
         self.counts.note(criteria, batch, taken, decisions, moments)
-        self.add(batch if keys is None else replace(batch, keys=keys), taken)
+        self.add(batch if keys is None else replace(batch, keys=keys), taken, times)
 
-    def add(self, batch: Activations, taken: Bool[Tensor, "batch"] | None = None) -> None:
-        """Note the inputs of a batch, or those ``taken`` of it. Nothing waits for the device."""
-        now = time.time()
+    def add(
+        self,
+        batch: Activations,
+        taken: Bool[Tensor, "batch"] | None = None,
+        times: tuple[float, float] | None = None,
+    ) -> None:
+        """Note the inputs of a batch, or those ``taken`` of it, observed now or at ``times``, the first and the last.
+
+        Nothing waits for the device.
+        """
+        begin, end = times or (time.time(),) * 2
         first = self._current.first
-        self._current = replace(self._current, first=now if first is None else first, last=now)
+        self._current = replace(self._current, first=begin if first is None else first, last=end)
         keys, widths = _raw_keys(batch) if self.keeps_keys else (None, ())
         self._pending.append(_Pending(batch.size, keys, widths, taken))
         self.offered += batch.size

@@ -87,9 +87,13 @@ class SuiteCounts:
         # Tokens of unlike inputs may well be alike: the first ones of a decoder are.
         asked = criteria if batch.tokens is None else ()
         likeness = next((found for found in (c.likeness(batch) for c in asked) if found is not None), None)
-        decided = decisions_of(batch) if decisions is None else decisions
+        # Whoever gave labels may write to them before they are counted; a copy of decisions is one already.
+        labels = None if batch.labels is None else batch.labels.clone()
+        found = decisions_of(batch) if decisions is None else decisions
+        if decisions is None and found is not None:
+            found = found.clone()
         told = batch.moments if moments is None else moments
-        self._pending.append(_Pending(batch.labels, decided, likeness, taken, told))
+        self._pending.append(_Pending(labels, found, likeness, taken, told))
 
     def settle(self) -> Self:
         """Count what was noted; wait for the device."""
@@ -106,7 +110,10 @@ class SuiteCounts:
             if part.moments is not None:
                 by_width.setdefault(part.moments.shape[1], []).append(_rows(part.moments, part.taken))
         for parts in by_width.values():
-            self._add_channels(ChannelCounts.of(torch.cat(parts).cpu().numpy()))
+            # Batch by batch, so that the sums are the same to the bit whenever they are asked for.
+            ends = np.cumsum([len(part) for part in parts])[:-1]
+            for rows in np.split(torch.cat(parts).cpu().numpy(), ends):
+                self._add_channels(ChannelCounts.of(rows))
         return self
 
     def _add_channels(self, counts: ChannelCounts) -> None:

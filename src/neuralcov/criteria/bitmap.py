@@ -55,6 +55,8 @@ class BitmapCriterion(Criterion[AnyBitmap], base=True):
             leaving out each fold in turn. A cell then takes three bytes in place of one.
     """
 
+    waits = "joined"
+
     _: KW_ONLY
     errors: bool = resource(False)
 

@@ -66,6 +66,8 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
     have ``weights``, and columns may be brought together in another way than by their sum: ``reduce``.
     """
 
+    waits = "joined"
+
     hashed: ClassVar[bool] = False
     """Whether the first words of keys alone tell kinds apart, as hashes do; then they need not be mixed."""
 

@@ -17,6 +17,7 @@ from neuralcov.coverage.coverage import Coverage
 from neuralcov.coverage.provenance import model_id
 from neuralcov.coverage.running import Run
 from neuralcov.rank.columns import Columns, KeySum, Names, WorkFile, require_inputs
+from neuralcov.rank.given import OutputListener
 from neuralcov.rank.scorers import KINDS, MOST_TRACES, RARITY, TRUST, ScorerPlan, Scorers, as_column, teach_by
 from neuralcov.rank.scores import Confidence, confidence
 from neuralcov.tap.inputs import Lengths
@@ -100,6 +101,7 @@ class _Collector:
     work: WorkFile | None = None
     done: int = 0
     probabilities: int = 0
+    listener: OutputListener = field(default_factory=lambda: OutputListener(None))
 
     def choose(self, batch: Activations, output: Any) -> ScorerPlan:
         """Settle what to gather, given any batch of the model."""
@@ -111,10 +113,18 @@ class _Collector:
     def learn(self) -> None:
         """Teach the scorers by training data, where there are some."""
         settings = self.settings
-        if settings.training is not None:
-            self.scorers = teach_by(
-                self.coverage, settings.training, self.choose, lengths=settings.lengths, progress=settings.progress
-            )
+        if settings.layer is None:
+            self.listener = OutputListener(self.coverage.model)
+        if settings.training is None:
+            return
+        self.scorers = teach_by(
+            self.coverage,
+            settings.training,
+            self.choose,
+            self.listener,
+            lengths=settings.lengths,
+            progress=settings.progress,
+        )
 
     def begin(self, run: Run) -> int:
         """Make ready, given the first batch; return how many inputs are known from an earlier run."""
@@ -136,10 +146,15 @@ class _Collector:
             self.done = self.work.load(self.columns)
         return self.done
 
+    def heard(self, run: Run) -> Activations:
+        """Return the activations of a batch, with what the output layer was given where the scorers know that."""
+        batch = self.listener.joined(run)
+        return batch if self.settings.training is not None else _activations(run)
+
     def numbers(self, run: Run) -> dict[str, np.ndarray]:
         """Return what is gathered of the inputs of a batch."""
         assert self.scorers is not None
-        batch = _activations(run)
+        batch = self.heard(run)
         sure = confidence(run.output, batch.size)
         numbers = [
             getattr(sure, name) if name in CONFIDENCE else self.scorers.score(name, batch) for name in self.scores
@@ -171,22 +186,23 @@ def gather(coverage: Coverage, data: Iterable[Any], settings: Settings) -> Gathe
     runs = coverage.runs(
         data, lengths=settings.lengths, progress=settings.progress, title="ranking", known=collector.begin
     )
-    for run in runs:
-        sums = KeySum(collector.work) if sums is None else sums
-        before = collector.names.count
-        collector.names.add(run)
-        sums.add(run.keys, run.size, collector.done)
-        if run.activations is None or collector.names.count <= collector.done:
-            continue
-        rows = {name: values[max(0, collector.done - before) :] for name, values in collector.numbers(run).items()}
-        collector.columns.add(rows)
-        if collector.work is None:
-            continue
-        pending.append(rows)
-        waiting = collector.columns.count - max(written, collector.done)
-        if waiting >= _PART_INPUTS or time.monotonic() - since > _PART_SECONDS:
-            collector.work.add(_joined(pending), collector.columns.count, sums.value)
-            pending, written, since = [], collector.columns.count, time.monotonic()
+    with collector.listener.listening():
+        for run in runs:
+            sums = KeySum(collector.work) if sums is None else sums
+            before = collector.names.count
+            collector.names.add(run)
+            sums.add(run.keys, run.size, collector.done)
+            if run.activations is None or collector.names.count <= collector.done:
+                continue
+            rows = {name: values[max(0, collector.done - before) :] for name, values in collector.numbers(run).items()}
+            collector.columns.add(rows)
+            if collector.work is None:
+                continue
+            pending.append(rows)
+            waiting = collector.columns.count - max(written, collector.done)
+            if waiting >= _PART_INPUTS or time.monotonic() - since > _PART_SECONDS:
+                collector.work.add(_joined(pending), collector.columns.count, sums.value)
+                pending, written, since = [], collector.columns.count, time.monotonic()
     require_inputs(collector.names.count)
     if collector.names.count < collector.done:
         raise InputError(
@@ -229,6 +245,12 @@ def _joined(parts: list[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def _notes(collector: _Collector) -> tuple[str, ...]:
-    if not collector.probabilities:
-        return ()
-    return ("the outputs sum to 1: they were read as probabilities, without a softmax",)
+    notes = []
+    if collector.probabilities:
+        notes.append("the outputs sum to 1: they were read as probabilities, without a softmax")
+    if collector.listener.found and collector.settings.training is None and collector.scorers is not None:
+        notes.append(
+            f"a calibration knows layers, so {collector.scorers.layer!r} was looked at: on what the output layer is "
+            "given, doubts are found better; for that give training data (training=, --calibrate DATA)"
+        )
+    return tuple(notes)

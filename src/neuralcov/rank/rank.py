@@ -103,7 +103,7 @@ def queue_of(
 
 @dataclass(frozen=True, eq=False)
 class _Judged:
-    """Hold what decides the order, exactly; learnt weights, and which inputs have labels."""
+    """Hold what decides the order, exactly; learnt weights, and the positions of inputs that have labels."""
 
     merit: np.ndarray
     weights: dict[str, float] | None = None
@@ -115,7 +115,11 @@ class _Judged:
         np.negative(self.merit, out=self.merit)
         order = self.merit.argsort(kind="stable")
         np.negative(self.merit, out=self.merit)
-        return order if self.labelled is None else order[~self.labelled[order]]
+        if self.labelled is None:
+            return order
+        left = np.ones(len(order), dtype=bool)
+        left[self.labelled] = False
+        return order[left[order]]
 
     def scores(self, summed: int) -> np.ndarray:
         """Turn merit into scores to show, in place.
@@ -150,14 +154,12 @@ def _judged(found: Gathered, labels: dict[str, int] | None, notes: list[str]) ->
         notes.append(f"{len(labels) - len(known)} of {len(labels)} labels belong to no input of the data")
     positions = np.array([position for position, _ in known])
     wrong = found.columns["first"][positions] != np.array([label for _, label in known])
-    labelled = np.zeros(found.count, dtype=bool)
-    labelled[positions] = True
     if wrong.all() or not wrong.any():
         notes.append(
             f"{'all' if wrong.any() else 'none'} of {len(known)} labelled inputs are faults, so that they teach "
             "nothing: ranked as without labels"
         )
-        return _Judged(_by_ranks(found, usual), None, labelled)
+        return _Judged(_by_ranks(found, usual), None, positions)
     learnt = _learnt(found, positions, wrong)
     merit = np.full(found.count, learnt.intercept)
     for weight, name in zip(learnt.weights.tolist(), found.scores, strict=True):
@@ -165,7 +167,7 @@ def _judged(found: Gathered, labels: dict[str, int] | None, notes: list[str]) ->
     notes.append(
         f"learnt from {len(known)} labelled inputs, {int(wrong.sum())} of them faults; these are left out of the queue"
     )
-    return _Judged(merit, dict(zip(found.scores, learnt.weights.tolist(), strict=True)), labelled)
+    return _Judged(merit, dict(zip(found.scores, learnt.weights.tolist(), strict=True)), positions)
 
 
 def _usual(found: Gathered) -> tuple[str, ...]:
@@ -196,8 +198,10 @@ def _add_suspicion(found: Gathered, name: str, weight: float, onto: np.ndarray) 
 def _learnt(found: Gathered, positions: np.ndarray, wrong: np.ndarray) -> Logistic:
     """Learn weights from labelled inputs, held to those that rank without labels."""
     features = torch.empty(len(positions), len(found.scores), dtype=torch.float64)
+    # One array for all: a second one beside the last would cost 8 bytes an input.
+    suspicion = np.empty(found.count)
     for column, name in enumerate(found.scores):
-        suspicion = np.zeros(found.count)
+        suspicion.fill(0)
         _add_suspicion(found, name, 1.0, suspicion)
         features[:, column] = torch.from_numpy(suspicion[positions])
     faults = torch.from_numpy(wrong)

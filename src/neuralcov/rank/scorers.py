@@ -1,7 +1,8 @@
 """The criteria that score inputs for a ranking, taught by a coverage's calibration or by training data.
 
-Surprise is measured on the last layer before the output, which keeps traces short, and against a limited number of
-training inputs, evenly spaced among all, which keeps the search short. Rarity is that of the kinds of all layers.
+Surprise and trust are measured on the last layer before the output, or on what the output layer is given where that is
+something else; one layer keeps traces short. They are measured against a limited number of training inputs, evenly
+spaced among all, which keeps the search short. Rarity is that of the kinds of all layers.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from neuralcov.core.errors import CalibrationError, InputError
 from neuralcov.core.find_criterion import criterion_class
 from neuralcov.core.shapes import Float, Int
 from neuralcov.coverage.coverage import Coverage
+from neuralcov.rank.given import OutputListener, last_before_output
 from neuralcov.rank.trust import ClassNeighbours
 from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.traces import TraceStore
 from neuralcov.tap.inputs import Lengths
-from neuralcov.tap.outputs import scores_of
 
 RARITY, KINDS, TRUST = "rarity", "kinds", "trust"
 SURPRISES = ("dsc", "lsc", "mdsc")
@@ -185,43 +186,29 @@ def teach_by(
     coverage: Coverage,
     training: Iterable[Any],
     choose: Callable[[Activations, Any], ScorerPlan],
+    listener: OutputListener,
     *,
     lengths: Lengths | None,
     progress: bool | None,
 ) -> Scorers:
-    """Teach scorers by training data, in one pass of the model; ``choose`` says which, given the first batch."""
+    """Teach scorers by training data, in one pass of the model; ``choose`` says which, given the first batch.
+
+    What the listener hears of the output layer's input becomes one layer more.
+    """
     plan: ScorerPlan | None = None
     calibration: Calibration | None = None
     layer, excluded = "", 0
-    for run in coverage.runs(training, lengths=lengths, progress=progress, title="calibrating"):
-        batch = cast(Activations, run.activations)
-        if plan is None or calibration is None:
-            plan = choose(batch, run.output)
-            calibration, layer = plan.empty(batch, run.output)
-        calibration = calibration.observe(batch)
-        excluded += batch.size - int(batch.finite.sum())
+    with listener.listening():
+        for run in coverage.runs(training, lengths=lengths, progress=progress, title="calibrating"):
+            batch = listener.joined(run)
+            if plan is None or calibration is None:
+                plan = choose(batch, run.output)
+                calibration, layer = plan.empty(batch, run.output)
+            calibration = calibration.observe(batch)
+            excluded += batch.size - int(batch.finite.sum())
     if plan is None or calibration is None:
         raise CalibrationError("training= gave no batch: there is nothing to learn from")
     return plan.teach_from(calibration.finished(excluded=excluded), layer)
-
-
-def last_before_output(batch: Activations, output: Any) -> str:
-    """Name the last layer before the output: the last one that does not give the model's output itself."""
-    scores = scores_of(output)
-    for name in reversed(list(batch.layers)):
-        if scores is None or not _is_output(batch.layers[name], scores):
-            return name
-    return next(reversed(list(batch.layers)))
-
-
-def _is_output(neurons: Tensor, scores: Tensor) -> bool:
-    """Tell whether a layer gives the output, as it is or averaged as neurons are."""
-    there = scores.detach().to(neurons.device, neurons.dtype)
-    if there.dim() == 1:
-        there = there[:, None]
-    if there.shape[0] != neurons.shape[0] or there.shape[1:].numel() != neurons.shape[1:].numel():
-        return False
-    return bool(torch.allclose(there.reshape(neurons.shape), neurons, rtol=1e-3, atol=1e-5, equal_nan=True))
 
 
 def _class(name: str) -> Any:

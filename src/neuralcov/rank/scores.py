@@ -16,7 +16,7 @@ from torch import Tensor
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.tap.probabilities import shares_of, wide_scores
 
-_ROWS_AT_ONCE = 1 << 13
+_ROWS_AT_ONCE = 1 << 11
 
 
 @dataclass(frozen=True, eq=False)

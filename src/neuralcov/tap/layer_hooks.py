@@ -147,6 +147,11 @@ class LayerHooks:
         output, index = rest[-1], forward_pass.calls.get(name, 0)
         if isinstance(output, Tensor) and output.is_quantized:
             rest = (*rest[:-1], output := output.dequantize())
+        if isinstance(output, Tensor) and output.is_nested:
+            raise LayerError(
+                f"layer {name!r} gave a nested tensor: pad the inputs (torch.nested.to_padded_tensor), pass lengths=, "
+                "or leave it out"
+            )
         forward_pass.calls[name] = index + 1
         if within_transform():
             forward_pass.unread[name] = "it runs within a transform of torch.func, which hides the batch or the numbers"

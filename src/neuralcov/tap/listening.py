@@ -19,7 +19,7 @@ from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding
 from neuralcov.tap.forward_pass import ForwardPass
 from neuralcov.tap.hooks import Tap
-from neuralcov.tap.preserve import is_measured_pass, runs_again, turn_of, within_transform
+from neuralcov.tap.preserve import is_measured_pass, is_recorded, runs_again, turn_of, within_transform
 from neuralcov.tap.signatures import Form, form_of
 from neuralcov.tap.tokens import TokenRows
 
@@ -138,11 +138,11 @@ class Ear:
 
     def miss(self, layer: str) -> None:
         """Count a call of a layer outside a pass, unless checkpoints run it once more for gradients."""
-        if not is_measured_pass() and not runs_again():
+        if not (is_measured_pass() or runs_again() or is_recorded()):
             self.heard.outside[layer] = self.heard.outside.get(layer, 0) + 1
 
     def _before(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if is_measured_pass() or runs_again() or not self._counts(model):
+        if is_measured_pass() or runs_again() or is_recorded() or not self._counts(model):
             # Made by another coverage of the same model, or a second time for gradients, it is none of the user's own.
             return
         self._turn.acquire()

@@ -156,6 +156,12 @@ def within_transform() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
+def is_recorded() -> bool:
+    """Return whether a call of a model is only written down, by a tracer, an export, or tensors without numbers."""
+    keys = torch._C._TorchDispatchModeKey
+    return torch._C._is_tracing() or any(torch._C._get_dispatch_mode(key) for key in (keys.FAKE, keys.PROXY))
+
+
 def is_measured_pass() -> bool:
     """Return whether this thread is within a pass that a tap makes."""
     return getattr(_measured, "depth", 0) > 0

@@ -210,8 +210,9 @@ def law_order_free(case: LawCase) -> None:
 
 
 def law_split_free(case: LawCase) -> None:
-    """Check that the same inputs in batches of 1 or 3 give the same value as all at once."""
+    """Check that the same inputs in batches of 1 or 3 give the same value, or state, as all at once."""
     if SPLIT_FREE not in case.criterion.promises:
+        assert case.criterion.waits != "joined", "batches are joined without the promise that this follows from"
         return
     whole = _value(case.criterion, case.suite)
     for size in (1, 3):
@@ -219,6 +220,9 @@ def law_split_free(case: LawCase) -> None:
         for start in range(0, case.suite.size, size):
             state = case.criterion.observe(state, case.suite.take(slice(start, start + size)))
         _same(case.criterion.value(state), whole, f"the value in batches of {size}")
+        if case.criterion.waits == "joined":
+            at_once = case.criterion.observe(case.criterion.init(case.suite.layout), case.suite)
+            _unchanged(state, at_once, f"batches of {size} leave another state")
 
 
 def law_merge_exact(case: LawCase) -> None:

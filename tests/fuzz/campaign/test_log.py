@@ -77,7 +77,8 @@ def test_every_cut_leaves_the_packs_before_it(tmp_path):
         log.path.write_bytes(whole[:size])
         complete = [pack for pack, end in zip(packs, ends, strict=True) if end <= size]
         assert list(log.read()) == complete
-        torn = log.repair()
+        torn = log.left_out
+        assert log.repair() == torn
         assert torn == size - max([0, *(end for end in ends if end <= size)])
         log.append(b"next")
         assert list(log.read()) == [*complete, b"next"]
@@ -131,3 +132,16 @@ def test_no_log_is_an_empty_one(tmp_path):
     log = Log(tmp_path / "queue.log")
     assert list(log.read()) == []
     assert log.repair() == 0
+
+
+def test_a_damaged_pack_at_the_end_is_left_out_and_counted(tmp_path):
+    """It looks like one that a power cut left half on the disk; so whoever reads the log can tell."""
+    log = Log(tmp_path / "queue.log")
+    for pack in (b"one", b"two"):
+        log.append(pack)
+    log.close()
+    content = bytearray(log.path.read_bytes())
+    assert (list(log.read()), log.left_out) == ([b"one", b"two"], 0)
+    content[-1] ^= 1
+    log.path.write_bytes(bytes(content))
+    assert (list(log.read()), log.left_out) == ([b"one"], 19)

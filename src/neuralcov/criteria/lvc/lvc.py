@@ -83,6 +83,7 @@ class LVC(Criterion[LVCState]):
     """
 
     definition: ClassVar[int] = 2
+    waits = "apart"
     costly_value: ClassVar[bool] = True
 
     relative: bool = field(default=False, kw_only=True)

@@ -80,6 +80,8 @@ class NLC(Criterion[NLCState]):
         {'NLC': 1.0}
     """
 
+    waits = "apart"
+
     rule: str = field(default="growing", kw_only=True)
     classes: int | None = field(default=None, kw_only=True)
     sketch: int | None = field(default=None, kw_only=True)

@@ -276,6 +276,8 @@ class Log:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.left_out = 0
+        """How many bytes at the end the last reading left out: a pack that a kill tore, or that was damaged."""
         self._file: BinaryIO | None = None
 
     def append(self, content: bytes) -> None:
@@ -299,17 +301,15 @@ class Log:
 
     def repair(self) -> int:
         """Cut off a torn pack; return how many bytes that was."""
-        if not self.path.is_file():
-            return 0
-        whole = sum(_HEAD.size + len(content) for content in self.read())
-        torn = self.path.stat().st_size - whole
-        if torn:
-            with self.path.open("r+b") as file:
-                file.truncate(whole)
-        return torn
+        for _ in self.read():
+            pass
+        if self.left_out:
+            os.truncate(self.path, self.path.stat().st_size - self.left_out)
+        return self.left_out
 
     def read(self) -> Iterator[bytes]:
         """Yield every complete pack. Leave out a torn one at the end; refuse damage in the middle."""
+        self.left_out = 0
         if not self.path.is_file():
             return
         # Packs that are appended meanwhile are not looked at: half of one is no damage.
@@ -322,12 +322,13 @@ class Log:
                 content = file.read(length) if whole else b""
                 if not whole or zlib.crc32(content) != checksum:
                     if end >= size and not self._pack_behind(start, size):
-                        return
+                        break
                     raise CampaignError(
                         f"{self.path}: damaged {size - start:,} bytes before its end; restore it from a copy"
                     )
                 yield content
                 start = end
+        self.left_out = size - start
 
     def _pack_behind(self, start: int, size: int) -> bool:
         """Return whether another pack begins behind one that seems to be the last: then its length is damaged."""

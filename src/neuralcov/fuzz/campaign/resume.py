@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import io
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from neuralcov.core.errors import CampaignError
+from neuralcov.core.errors import CampaignError, CoverageWarning
 from neuralcov.fuzz.campaign.copy import CampaignCopy
 from neuralcov.fuzz.campaign.folder import CampaignFolder
 from neuralcov.fuzz.campaign.log import WaveRecord
@@ -79,7 +80,10 @@ def resume(setup: CampaignSetup, folder: CampaignFolder) -> OpenCampaign:
         coverage.load_state(latest[1], same_run=True)
     elif used:
         _observe_seeds(setup, folder, campaign.seed_values)
-    folder.repair()
+    cut = folder.repair()
+    if cut:
+        said = f"the last {cut:,} bytes were no whole wave and were cut off: a kill leaves such, or damage"
+        warnings.warn(f"{folder.log.path}: {said}", CoverageWarning, stacklevel=5)
     exact = True
     for record in later:
         exact = campaign.search.repeat(record) and exact

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 import neuralcov as nc
 from neuralcov.core.files import atomic_write
 from neuralcov.rank.collecting import Settings, gather
-from neuralcov.rank.scorers import MOST_TRACES, last_before_output
+from neuralcov.rank.given import last_before_output
+from neuralcov.rank.scorers import MOST_TRACES
 from neuralcov.rank.trust import ClassNeighbours
 from neuralcov.sources.samples import Samples
 from neuralcov_lab.errors import DataError

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import neuralcov as nc
 from neuralcov.rank.collecting import Gathered, Settings, gather
-from neuralcov.rank.scorers import last_before_output
+from neuralcov.rank.given import last_before_output
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.lcc.subjects import ProofSubject, proof_subject
