@@ -8,7 +8,7 @@ PIP_CONSTRAINT ?= constraints.txt
 export PIP_CONSTRAINT
 export HF_HUB_OFFLINE = 1
 
-.PHONY: demo test lint types imports shapes unit lab-smoke lab slow by-hand bench coverage package walk site clean
+.PHONY: demo test lint types imports shapes unit lab-smoke lab slow by-hand bench coverage package walk site check-site clean
 
 demo: $(VENV)/.installed
 	$(BIN)/neuralcov demo
@@ -69,7 +69,12 @@ walk: $(VENV)/.installed-dev
 site: build/docs-env/.installed
 	build/docs-env/bin/python tools/site.py
 	build/docs-env/bin/zensical build --clean --strict
+	build/docs-env/bin/python tools/site.py --finish
 	build/docs-env/bin/mkdocs build --quiet --strict -f docs/mkdocs-plain.yml
+
+# The built site in a browser: narrow and wide, light and dark, by axe.
+check-site: $(VENV)/.installed-dev
+	$(BIN)/python -m tools.check_site
 
 build/docs-env/.installed: docs/requirements.txt
 	$(PYTHON) -m venv build/docs-env

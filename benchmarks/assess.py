@@ -24,10 +24,12 @@ def assess(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats: 
     one_pass = [(criterion.name, (criterion,)) for criterion in criteria]
     one_pass.append(("all", tuple(criterion for criterion in criteria if criterion.name in names)))
     for name, chosen in one_pass:
-        said = [""]
+        coverage, said = nc.Coverage(found.model, list(chosen)), [""]
+        # Once for each coverage, usually while calibrating.
+        coverage.probe(found.inputs[:batch_size])
 
-        def run(chosen: tuple[Any, ...] = chosen, said: list[str] = said) -> None:
-            said[:] = [measured(found, chosen, batch_size)]
+        def run(coverage: nc.Coverage = coverage, said: list[str] = said) -> None:
+            said[:] = [measured(found, coverage, batch_size)]
 
         # The first run warms up, and tells of memory.
         peak = peak_memory(run, found.device)
@@ -159,9 +161,11 @@ def formats(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats:
         name = str(precision).removeprefix("torch.") + (", channels last" if layout is torch.channels_last else "")
         rows[name] = {"forward seconds": plain.median, "criteria": {}}
         for criterion in criteria:
+            coverage = nc.Coverage(other.model, [criterion])
+            coverage.probe(other.inputs[:batch_size])
 
-            def run(criterion: Any = criterion, other: Subject = other) -> object:
-                return measured(other, (criterion,), batch_size)
+            def run(coverage: nc.Coverage = coverage, other: Subject = other) -> object:
+                return measured(other, coverage, batch_size)
 
             timing = timed(run, found.device, repeats)
             rows[name]["criteria"][criterion.name] = {"seconds": timing.median, "ratio": timing.median / plain.median}

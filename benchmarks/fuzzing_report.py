@@ -35,39 +35,39 @@ def tables(results: dict[str, Any]) -> str:
 def _rates(rows: dict[str, Any]) -> str:
     header = ["guide", "wave", "candidates judged per second", "mutants made per second", "share kept"]
     lines = []
+    waiting = [_named(name) for name, row in rows.items() if "left out" in row]
     for name, row in rows.items():
-        if _failed(row):
-            lines.append([_named(name), "", _failed(row), "", ""])
+        if "left out" in row:
+            continue
+        if "error" in row:
+            lines.append([_named(name), "", row["error"], "", ""])
             continue
         rate = row["judged per second"]
         each = [f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}", f"{row['mutants made per second']:,.0f}"]
         lines.append([_named(name), f"{row['wave']:,}", *each, f"{row['share kept']:.1%}"])
-    return _table(header, lines) if lines else ""
+    table = _table(header, lines) if lines else ""
+    return table + (f"\n\nNot measured, for want of time: {', '.join(waiting)}." if waiting else "")
 
 
 def _named(guide: str) -> str:
     """A guide with its criterion as it is printed.
 
     >>> _named("coverage lvc:refresh=WAVE"), _named("random")
-    ('coverage, LVC once a wave', 'random')
+    ('coverage by LVC once a wave', 'random')
     """
     kind, _, criterion = guide.partition(" ")
     if not criterion:
         return kind
     once = " once a wave" if "WAVE" in criterion else ""
-    return f"{kind}, {criterion_from_text(criterion.replace(':refresh=WAVE', '')).name}{once}"
+    return f"{kind} by {criterion_from_text(criterion.replace(':refresh=WAVE', '')).name}{once}"
 
 
 def _parts(rows: dict[str, Any]) -> str:
     found = rows.get("NLC", {})
-    if not found or _failed(found):
+    if "seconds per wave" not in found:
         return ""
     each = ", ".join(f"{name} {1000 * seconds:.0f} ms" for name, seconds in found["seconds per wave"].items())
     return f"A wave of {found['wave']:,} under NLC, with the device waited for after each part: {each}."
-
-
-def _failed(row: dict[str, Any]) -> str:
-    return str(row.get("error") or row.get("left out") or "")
 
 
 if __name__ == "__main__":

@@ -106,10 +106,12 @@ def compared(run: Run, rules: tuple[Any, ...], repeats: int) -> Iterator[dict[st
     for name, chosen in run.chosen.items():
         rows[name] = {}
         for rule in rules:
-            # Kernels compile; what is recorded is recorded anew in every run.
-            assessed(run, chosen, batches[: _FIRST + 2], rule)
+            coverage = nc.Coverage(run.model, chosen, cuda_graph=rule)
+            # Kernels compile, and a new coverage finds out once which rows belong to which input, as calibration does
+            # for users. What is recorded is recorded anew in every run.
+            assessed(run, coverage, batches[: _FIRST + 2])
             some = batches if rule is not False or len(rules) == 1 else batches[:_PLAIN_BATCHES]
-            times = [assessed(run, chosen, some, rule) for _ in range(repeats if rule is not False else 1)]
+            times = [assessed(run, coverage, some) for _ in range(repeats if rule is not False else 1)]
             seconds = [time[0] for time in times]
             steady = statistics.median(time[1] for time in times)
             rows[name][str(rule)] = {
@@ -136,9 +138,9 @@ def timed_batches(
     return end - start, (end - middle) / max(1, len(batches) - _FIRST)
 
 
-def assessed(run: Run, chosen: list[Any], batches: Sequence[Any], rule: Any) -> tuple[float, float, str]:
+def assessed(run: Run, coverage: nc.Coverage, batches: Sequence[Any]) -> tuple[float, float, str]:
     """Seconds of observing all batches in one block, values included; of one batch later on; and what was recorded."""
-    coverage = nc.Coverage(run.model, chosen, cuda_graph=rule)
+    coverage.reset()
     with coverage.tap(), warnings.catch_warnings():
         warnings.simplefilter("ignore", nc.CoverageWarning)
         whole, each = timed_batches(coverage.update, batches, run.device)

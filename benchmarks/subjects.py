@@ -134,9 +134,9 @@ def with_paths(found: Subject) -> Any:
     return coverage.criteria[0]
 
 
-def measured(found: Subject, criteria: tuple[Any, ...], batch_size: int, rule: Any = "auto") -> str:
-    """Assess all inputs once; return what was recorded."""
-    coverage = nc.Coverage(found.model, list(criteria), cuda_graph=rule)
+def measured(found: Subject, coverage: nc.Coverage, batch_size: int) -> str:
+    """Assess all inputs once, from nothing; return what was recorded."""
+    coverage.reset()
     with coverage.tap(), warnings.catch_warnings():
         warnings.simplefilter("ignore", nc.CoverageWarning)
         for batch in found.inputs.split(batch_size):

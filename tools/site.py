@@ -1,5 +1,8 @@
 """Gather the pages of the site: ``python tools/site.py`` writes build/pages, which ``mkdocs.yml`` makes the site from.
 
+``python tools/site.py --finish`` lets the built site fetch nothing: search from disk needs a script of another project,
+which lies in docs/site.
+
 Pages keep their places, so that links among them are the same on the site as in the repository. What differs: links
 to files that are no pages lead to the repository, examples of the interpreter are coloured as such, Markdown behind a
 fold is marked as such, and notes for the tests (``# doctest:``) are gone. Needs nothing but Python.
@@ -14,12 +17,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "build" / "pages"
+SITE = ROOT / "build" / "site"
 SOURCES = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs"),
     *("lab/README.md", "lab/docs", "lab/results"),
 )
 REPOSITORY = "https://github.com/neuralcov/neuralcov/blob/main/"
 PICTURES = {".png", ".svg", ".css", ".js"}
+_SHIM = "https://unpkg.com/iframe-worker/shim"
 _LINK = re.compile(r"(?<!\\)\]\((?P<target>[^)\s]+)\)")
 _FENCE = re.compile(r"^(?P<indent> *)```python\n(?=\s*>>> )", re.MULTILINE)
 _NOTE = re.compile(r" +# doctest: \+\w+$", re.MULTILINE)
@@ -70,5 +75,14 @@ def _on_site(target: str, path: Path) -> str:
 
 _SHOWN = set(pages())
 
+
+def finish() -> None:
+    """Let the pages of build/site take from the site itself what they would fetch."""
+    for page in SITE.rglob("*.html"):
+        up = "../" * (len(page.relative_to(SITE).parts) - 1)
+        text = page.read_text(encoding="utf-8")
+        page.write_text(text.replace(_SHIM, f"{up}docs/site/iframe-worker.js"), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    main()
+    finish() if "--finish" in sys.argv else main()

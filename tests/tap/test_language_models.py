@@ -1,4 +1,4 @@
-"""Models of transformers, from small configurations, and others of unusual forms, beside plain hooks and NumPy."""
+"""Models of transformers, from small configurations, beside plain hooks and NumPy; arrays as JAX gives them."""
 
 import numpy as np
 import pytest
@@ -8,6 +8,7 @@ from torch import nn
 import neuralcov as nc
 from neuralcov.core.errors import LayerError
 from neuralcov.tap import Tap
+from tests.tap.plain_hooks import mean_of_tokens, nlc, outputs
 
 transformers = pytest.importorskip("transformers")
 
@@ -97,21 +98,6 @@ SUBJECTS = {
 }
 
 
-def outputs(model, given, modules):
-    """What modules returned, by plain hooks, in float64 NumPy."""
-    found, handles = {}, []
-    for name in modules:
-        module = model.get_submodule(name)
-        handles.append(
-            module.register_forward_hook(lambda _, __, out, n=name: found.update({n: out.double().numpy().copy()}))
-        )
-    with torch.no_grad():
-        model(**given)
-    for handle in handles:
-        handle.remove()
-    return found
-
-
 @pytest.mark.parametrize("pool", ["mean", "tokens"])
 def test_experts_kept_as_parameters_are_their_blocks_one_output(pool):
     model, given = mixtral()
@@ -132,17 +118,6 @@ def test_experts_kept_as_parameters_are_their_blocks_one_output(pool):
         assert by_layer[name] == pytest.approx(nlc(rows), rel=1e-4)
     # What each expert computes is not seen.
     assert any("experts.gate_up_proj" in finding.sentence for finding in assessed.findings())
-
-
-def mean_of_tokens(values, mask):
-    if values.ndim == 2:
-        return values
-    weights = np.ones(values.shape[:2]) if mask is None else mask.double().numpy()
-    return (values * weights[:, :, None]).sum(1) / weights.sum(1, keepdims=True)
-
-
-def nlc(rows):
-    return np.abs(np.cov(rows.T, bias=True)).sum() / rows.shape[1] ** 2
 
 
 @pytest.mark.parametrize("name", SUBJECTS)
@@ -219,251 +194,6 @@ def test_models_without_blocks_have_no_residual_stream():
     named.add_module("residual", nn.Linear(2, 2))
     named.add_module("blocks", nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]))
     assert list(Tap(named, "residual").chosen) == ["residual"]
-
-
-class Detector(nn.Module):
-    """Takes a list of images of unlike sizes, and gives boxes for each."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.backbone, self.head = nn.Conv2d(3, 6, 3, padding=1), nn.Linear(6, 4)
-
-    def forward(self, images):
-        side = max(image.shape[-1] for image in images)
-        padded = [nn.functional.pad(i, (0, side - i.shape[2], 0, side - i.shape[1])) for i in images]
-        features = torch.relu(self.backbone(torch.stack(padded)))
-        return [{"boxes": self.head(one.flatten(1).T)} for one in features]
-
-
-def test_a_detector_that_takes_a_list_of_images():
-    model = Detector().eval()
-    images = [torch.randn(3, 8, 8), torch.randn(3, 8, 8), torch.randn(3, 8, 8), torch.randn(3, 8, 8)]
-    heard, assessed = (nc.Coverage(model, [nc.NLC(rule="all")], layers="backbone") for _ in range(2))
-    assessed.assess([images])
-    with heard.listen(), torch.no_grad():
-        model(images)
-    with torch.no_grad():
-        rows = model.backbone(torch.stack(images)).double().mean((2, 3)).numpy()
-    assert heard.values() == assessed.values()
-    assert assessed.inputs == 4
-    assert assessed.values()["NLC(rule=all)"] == pytest.approx(nlc(rows), rel=1e-4)
-
-
-class TimedUNet(nn.Module):
-    """A U-Net of one level that is also given a time step for each input."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.time, self.down, self.up = nn.Linear(4, 5), nn.Conv2d(1, 5, 3, 2, 1), nn.ConvTranspose2d(5, 1, 4, 2, 1)
-
-    def forward(self, x, t):
-        angles = t[:, None] * torch.tensor([1.0, 0.1, 0.01, 0.001])
-        return x + self.up(torch.relu(self.down(x) + self.time(angles.sin())[:, :, None, None]))
-
-
-def test_a_unet_with_a_time_step():
-    model, x, t = TimedUNet().eval(), torch.randn(6, 1, 8, 8), torch.arange(6.0)
-    heard, assessed = (nc.Coverage(model, [nc.NLC(rule="all")]) for _ in range(2))
-    assessed.assess([(x, t)])
-    with heard.listen(), torch.no_grad():
-        model(x, t)
-    assert heard.values() == assessed.values()
-    found = outputs(model, {"x": x, "t": t}, ["time", "down", "up"])
-    rows = {name: v if v.ndim == 2 else v.mean((2, 3)) for name, v in found.items()}
-    by_layer = {row.layer: row.values["NLC(rule=all)"] for row in assessed.by_layer()}
-    for name in ("time", "down"):
-        assert by_layer[name] == pytest.approx(nlc(rows[name]), rel=1e-4)
-    assert by_layer["up"] == pytest.approx(rows["up"].var(), rel=1e-4)
-
-
-class Graphs(nn.Module):
-    """Several graphs of one size in a batch: features of nodes, and who is whose neighbour."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.fc1, self.fc2, self.out = nn.Linear(3, 6), nn.Linear(6, 6), nn.Linear(6, 2)
-
-    def forward(self, nodes, edges):
-        hidden = torch.relu(self.fc1(edges @ nodes))
-        return self.out(torch.relu(self.fc2(edges @ hidden)).mean(1))
-
-
-def test_a_graph_network():
-    model, nodes = Graphs().eval(), torch.randn(5, 7, 3)
-    edges = (torch.rand(5, 7, 7) < 0.4).float()
-    coverage = nc.Coverage(model, [nc.NLC(rule="all")])
-    coverage.assess([(nodes, edges)])
-    found = outputs(model, {"nodes": nodes, "edges": edges}, ["fc1", "fc2", "out"])
-    for row in coverage.by_layer():
-        assert row.values["NLC(rule=all)"] == pytest.approx(nlc(mean_of_tokens(found[row.layer], None)), rel=1e-4)
-
-
-class JoinedGraphs(nn.Module):
-    """Graphs of unlike sizes, their nodes one behind the other: whose a node is, a vector says."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.fc1, self.fc2, self.out = nn.Linear(3, 6), nn.Linear(6, 6), nn.Linear(6, 2)
-
-    def forward(self, nodes, edges, graph):
-        hidden = nodes
-        for layer in (self.fc1, self.fc2):
-            around = torch.zeros_like(hidden).index_add_(0, edges[1], hidden[edges[0]])
-            hidden = torch.relu(layer(around))
-        return self.out(torch.zeros(int(graph.max()) + 1, 6).index_add_(0, graph, hidden))
-
-
-def joined_graphs():
-    sizes = [3, 5, 4, 6, 2]
-    graph = torch.repeat_interleave(torch.arange(5), torch.tensor(sizes))
-    starts = np.cumsum([0, *sizes[:-1]])
-    edges = [(s + i, s + (i + 1) % n) for s, n in zip(starts, sizes, strict=True) for i in range(n)]
-    return torch.randn(20, 3, generator=torch.Generator().manual_seed(0)), torch.tensor(edges).T, graph
-
-
-@pytest.mark.parametrize("way", ["assess", "listen"])
-def test_graphs_of_unlike_sizes(way):
-    model, (nodes, edges, graph) = JoinedGraphs().eval(), joined_graphs()
-
-    def rows(layer, output):
-        return None if layer == "out" else graph
-
-    def number(given):
-        return int(given[2].max()) + 1
-
-    coverage = nc.Coverage(
-        model, [nc.NLC(rule="all")], rows=rows, unpack=lambda given: (given, torch.arange(5), number(given))
-    )
-    if way == "assess":
-        coverage.assess([(nodes, edges, graph)])
-    else:
-        with coverage.listen(batch=number), torch.no_grad():
-            model(nodes, edges, graph)
-            coverage.labels(torch.arange(5))
-    assert coverage.inputs == 5
-    found = outputs(model, {"nodes": nodes, "edges": edges, "graph": graph}, ["fc1", "fc2", "out"])
-    for row in coverage.by_layer():
-        values = found[row.layer]
-        whole = values if row.layer == "out" else np.stack([values[graph == g].mean(0) for g in range(5)])
-        assert row.values["NLC(rule=all)"] == pytest.approx(nlc(whole), rel=1e-4)
-
-
-def test_graphs_of_which_nothing_is_said():
-    model, given = JoinedGraphs().eval(), joined_graphs()
-    coverage = nc.Coverage(model, [nc.NC()])
-    with pytest.raises(nc.NeuralcovError, match=r"pass listen\(batch=\)"), coverage.listen(), torch.no_grad():
-        model(*given)
-    unsaid = nc.Coverage(model, [nc.NC()], unpack=lambda given: (given, None, 5))
-    with pytest.raises(LayerError, match="no layer tells which of its rows belong to which input, such as 'fc1'"):
-        unsaid.assess([given])
-
-
-def test_the_argument_with_one_row_per_input_is_named():
-    class Scored(nn.Module):
-        def __init__(self):
-            super().__init__()
-            torch.manual_seed(0)
-            self.fc = nn.Linear(4, 3)
-
-        def forward(self, anchors, images):
-            return self.fc(images) + anchors.sum()
-
-    model, anchors, images = Scored().eval(), torch.randn(9, 2), torch.randn(6, 4)
-    for call in (lambda: model(anchors, images), lambda: model(images=images, anchors=anchors)):
-        coverage = nc.Coverage(model, [nc.NLC(rule="all")])
-        with coverage.listen(batch="images"), torch.no_grad():
-            call()
-        assert coverage.inputs == 6
-        with torch.no_grad():
-            rows = model.fc(images).double().numpy()
-        assert coverage.values()["NLC(rule=all)"] == pytest.approx(nlc(rows), rel=1e-4)
-
-
-class Quantised(nn.Module):
-    """A small network as static quantisation makes it, of layers that give 8-bit numbers with a scale."""
-
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.quant, self.dequant = torch.ao.quantization.QuantStub(), torch.ao.quantization.DeQuantStub()
-        self.conv, self.relu, self.fc = nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Linear(4, 3)
-
-    def forward(self, x):
-        x = self.relu(self.conv(self.quant(x)))
-        return self.dequant(self.fc(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1)))
-
-
-@pytest.fixture
-def quantised():
-    engines = [name for name in ("fbgemm", "onednn", "qnnpack") if name in torch.backends.quantized.supported_engines]
-    if not engines:
-        pytest.skip("this build of torch has no quantised operations")
-    before, torch.backends.quantized.engine = torch.backends.quantized.engine, engines[0]
-    net = Quantised().eval()
-    net.qconfig = torch.ao.quantization.get_default_qconfig(engines[0])
-    net = torch.ao.quantization.fuse_modules(net, [["conv", "relu"]])
-    torch.ao.quantization.prepare(net, inplace=True)
-    net(torch.randn(20, 1, 6, 6, generator=torch.Generator().manual_seed(2)))
-    torch.ao.quantization.convert(net, inplace=True)
-    yield net
-    torch.backends.quantized.engine = before
-
-
-def test_statically_quantised_layers_are_measured_by_the_numbers_they_stand_for(quantised):
-    inputs = torch.randn(9, 1, 6, 6, generator=torch.Generator().manual_seed(3))
-    heard, assessed = (nc.Coverage(quantised, [nc.NLC(rule="all"), nc.TKNC(1)]) for _ in range(2))
-    assessed.assess([inputs])
-    with heard.listen(), torch.no_grad():
-        quantised(inputs)
-    found, handles = {}, []
-    for name in ("conv", "fc"):
-        module = getattr(quantised, name)
-        handles.append(
-            module.register_forward_hook(
-                lambda _, __, out, n=name: found.update({n: out.dequantize().double().numpy()})
-            )
-        )
-    quantised(inputs)
-    by_layer = {row.layer: row.values["NLC(rule=all)"] for row in assessed.by_layer()}
-    assert by_layer == {
-        "conv": pytest.approx(nlc(found["conv"].mean((2, 3))), rel=1e-5),
-        "fc": pytest.approx(nlc(found["fc"]), rel=1e-5),
-    }
-    assert heard.values() == assessed.values()
-
-
-def test_scripted_models_are_refused_in_one_sentence_unless_they_are_parts():
-    scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
-    with pytest.raises(LayerError, match="parts of scripted, traced or exported modules that run"):
-        nc.Coverage(scripted, [nc.NC()])
-    whole = nn.Sequential(torch.jit.script(nn.Linear(4, 3)), nn.ReLU(), nn.Linear(3, 2)).eval()
-    inputs = torch.randn(6, 4)
-    with nc.watch(whole, [nc.NLC(rule="all")], layers="0") as coverage:
-        whole(inputs)
-    rows = whole[0](inputs).detach().double().numpy()
-    assert coverage.values()["NLC(rule=all)"] == pytest.approx(nlc(rows), rel=1e-5)
-
-
-@pytest.mark.parametrize("part", [torch.jit.script, lambda part: torch.jit.trace(part, torch.randn(2, 4))])
-def test_a_model_with_a_scripted_part_is_watched_for_changed_weights(part):
-    torch.manual_seed(0)
-    model = nn.Sequential(part(nn.Linear(4, 3).eval()), nn.ReLU(), nn.Linear(3, 2)).eval()
-    first, second = torch.randn(2, 6, 4)
-    assessed, heard = (nc.Coverage(model, [nc.NLC(rule="all")], layers="2") for _ in range(2))
-    assessed.assess([first, second])
-    with heard.listen(), torch.no_grad():
-        model(first)
-        model(second)
-    assert heard.values() == assessed.values()
-    assert heard.inputs == 12
-    with torch.no_grad():
-        model[0].weight += 1
-    with pytest.raises(nc.NeuralcovError, match="weights changed"):
-        assessed.update(first)
 
 
 def test_activations_in_bfloat16_of_numpy_as_jax_gives_them():

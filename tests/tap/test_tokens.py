@@ -8,6 +8,7 @@ from torch import nn
 import neuralcov as nc
 from neuralcov.tap import Batch, Tap
 from neuralcov.tap.tokens import TokenRows
+from tests.tap.plain_hooks import nlc, outputs
 
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning", "ignore::UserWarning")
 TOKENS = torch.randn(6, 5, 4, generator=torch.Generator().manual_seed(0))
@@ -44,56 +45,37 @@ class Towers(nn.Module):
         return self.decoder(y) + self.encoder(x).mean(1, keepdim=True)
 
 
-def seen(model, given, names):
-    """What modules returned, by plain hooks, as float32 NumPy."""
-    found, handles = {}, []
-    for name in names:
-        module = model.get_submodule(name)
-        handles.append(
-            module.register_forward_hook(lambda _, __, out, n=name: found.update({n: out.detach().numpy().copy()}))
-        )
-    with torch.no_grad():
-        model(**given)
-    for handle in handles:
-        handle.remove()
-    return found
-
-
 def given(mask=MASK):
     return {"x": TOKENS, "attention_mask": mask}
-
-
-def nlc(rows):
-    return np.abs(np.cov(rows.T.astype(np.float64), bias=True)).sum() / rows.shape[1] ** 2
 
 
 def test_rows_are_the_unmasked_tokens_in_order():
     model = Tagger().eval()
     batch, _ = Tap(model, pool="tokens").run(Batch(given(), LABELS), predictions=True)
-    outputs = seen(model, given(), ["fc1", "fc2", "head"])
+    found = outputs(model, given(), ["fc1", "fc2", "head"])
     inputs, places = np.array(WHERE).T
     assert batch.size == len(WHERE) == int(MASK.sum())
     # fc1's output is overwritten in place afterwards; what the hook above copied is from before.
-    assert np.array_equal(batch.layers["fc1"].numpy(), outputs["fc1"][inputs, places])
-    assert np.array_equal(batch.layers["fc2"].numpy(), outputs["fc2"][inputs, places])
-    assert np.array_equal(batch.layers["head"].numpy(), outputs["head"][inputs])
+    assert np.array_equal(batch.layers["fc1"].numpy(), found["fc1"][inputs, places])
+    assert np.array_equal(batch.layers["fc2"].numpy(), found["fc2"][inputs, places])
+    assert np.array_equal(batch.layers["head"].numpy(), found["head"][inputs])
     assert not batch.present
     assert batch.tokens.tolist() == [list(row) for row in WHERE]
     assert batch.labels.tolist() == LABELS[inputs].tolist()
-    assert batch.predictions.tolist() == outputs["head"].argmax(1)[inputs].tolist()
+    assert batch.predictions.tolist() == found["head"].argmax(1)[inputs].tolist()
 
 
 def test_without_a_mask_every_token_counts():
     model = Tagger().eval()
     batch, _ = Tap(model, pool="tokens").run(Batch(TOKENS))
     assert batch.size == 30
-    assert np.array_equal(batch.layers["fc1"].numpy(), seen(model, {"x": TOKENS}, ["fc1"])["fc1"].reshape(30, 3))
+    assert np.array_equal(batch.layers["fc1"].numpy(), outputs(model, {"x": TOKENS}, ["fc1"])["fc1"].reshape(30, 3))
 
 
 def test_values_by_hand_and_by_any_batches():
     model = Tagger().eval()
     inputs, places = np.array(WHERE).T
-    rows = seen(model, given(), ["fc1"])["fc1"][inputs, places]
+    rows = outputs(model, given(), ["fc1"])["fc1"][inputs, places]
     values = []
     for size in (6, 2, 1):
         cov = nc.Coverage(model, [nc.NLC(rule="all"), nc.TKNC(1), nc.NC(0.5), nc.CC(0.5)], layers="fc1", pool="tokens")
@@ -141,12 +123,12 @@ def test_towers_of_other_lengths_lack_each_others_rows():
     assert batch.size == 30
     assert "encoder" not in batch.present
     assert batch.present["decoder"].tolist() == [place < 2 for _ in range(6) for place in range(5)]
-    outputs = seen(model, {"x": x, "y": y}, ["decoder"])["decoder"]
-    assert np.array_equal(batch.layers["decoder"][batch.present["decoder"]].numpy(), outputs.reshape(12, 3))
+    found = outputs(model, {"x": x, "y": y}, ["decoder"])["decoder"]
+    assert np.array_equal(batch.layers["decoder"][batch.present["decoder"]].numpy(), found.reshape(12, 3))
     coverage = nc.Coverage(model, [nc.NLC(rule="all")], pool="tokens")
     coverage.update((x, y))
     by_layer = {row.layer: row.values["NLC(rule=all)"] for row in coverage.by_layer()}
-    assert by_layer["decoder"] == pytest.approx(nlc(outputs.reshape(12, 3)), rel=1e-5)
+    assert by_layer["decoder"] == pytest.approx(nlc(found.reshape(12, 3)), rel=1e-5)
 
 
 def test_names_travel_with_tokens():
@@ -278,7 +260,7 @@ def test_experts_have_the_tokens_that_were_routed_to_them():
     assert batch.size == int(mask.sum())
     experts = [layer for layer in batch.layers if "expert_" in layer and layer.endswith("wo")]
     blocks = sorted({layer.partition(".expert_")[0] for layer in experts})
-    outputs = seen(
+    found = outputs(
         model, {"input_ids": ids, "attention_mask": mask}, [f"{b.rpartition('.')[0]}.experts" for b in blocks]
     )
     for block in blocks:
@@ -287,7 +269,7 @@ def test_experts_have_the_tokens_that_were_routed_to_them():
         there = torch.stack([batch.present[layer] for layer in mine])
         assert bool((there.sum(0) <= 1).all())
         assert bool(there.any())
-        whole = torch.from_numpy(outputs[block].reshape(60, 8))[mask.flatten().bool()]
+        whole = torch.from_numpy(found[block].reshape(60, 8)).float()[mask.flatten().bool()]
         for layer, rows in zip(mine, there, strict=True):
             ours, theirs = batch.layers[layer][rows], whole[rows]
             cosine = nn.functional.cosine_similarity(ours, theirs, dim=1)

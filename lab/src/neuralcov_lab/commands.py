@@ -122,7 +122,9 @@ def reproduce(
     names: Annotated[
         list[str], typer.Argument(metavar="NAME...", help=f"{', '.join(PLANS)}, all; report only writes the report.")
     ],
-    scale: Annotated[str, typer.Option(help="smoke: minutes on two cores; full: one GPU.")] = "smoke",
+    scale: Annotated[
+        str, typer.Option(help="smoke: minutes on two cores; small: half an hour; full: one GPU.")
+    ] = "smoke",
     folder: Annotated[Path, typer.Option("--output", "-o", help="Where results go, and are taken up again.")] = Path(
         "reproduced"
     ),
@@ -143,7 +145,7 @@ def reproduce(
             raise InputError(f"'report' stands alone: leave out {', '.join(n for n in names if n != _REPORT)}")
     else:
         if scale not in SCALES:
-            raise InputError(f"--scale {scale}: expected {' or '.join(SCALES)}")
+            raise InputError(f"--scale {scale}: expected {', '.join(SCALES)}")
         sizes = SCALES[scale].smaller(divide)
         context = ExperimentContext(sizes, usable_device(device), seed)
         show = output()

@@ -300,7 +300,7 @@ def test_command_runs_keeps_and_reports(tmp_path):
     assert report.exit_code == 0, report.output
     assert "ranking.md" in report.output.replace("\n", "")
     for arguments, said in (
-        (["reproduce", "order", "--scale", "huge"], "expected smoke or full"),
+        (["reproduce", "order", "--scale", "huge"], "expected smoke, small, full"),
         (["reproduce", "report", "order"], "stands alone"),
     ):
         result = runner.invoke(app, arguments)

@@ -2,9 +2,12 @@
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import neuralcov as nc
 from neuralcov.criteria import ALL
+from neuralcov_lab import zoo
+from neuralcov_lab.experiments import ExperimentContext
 from neuralcov_lab.experiments.measuring import CalibratedCriteria, ChunkedCollection, slices
 from neuralcov_lab.experiments.settings import fuzz_settings, later_settings, single_settings, table_settings
 from neuralcov_lab.experiments.subjects import PATH_ROWS, activations_of_test, calibrated, image_criteria, image_subject
@@ -143,3 +146,14 @@ def test_going_on_with_some_criteria_leaves_the_state_it_started_from_alone():
     assert list(other.values()) == ["NLC(rule=all)"]
     assert other.values()["NLC(rule=all)"] != before["NLC(rule=all)"]
     assert training.values() == before
+
+
+def test_a_subject_may_be_a_network_and_a_data_set(context, tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    model = zoo.build("mlp", **zoo.arguments_for("mlp", zoo.data("digits", "train")), hidden=128)
+    save_file(model.state_dict(), tmp_path / "mlp-digits.safetensors")
+    monkeypatch.setenv("NEURALCOV_WEIGHTS", str(tmp_path))
+    found = image_subject(ExperimentContext(context.scale), "mlp-digits")
+    assert (len(found.train), len(found.test)) == (context.scale.training, context.scale.test)
+    pixels, _ = next(iter(found.test.batches(5)))
+    assert torch.equal(found.model(pixels), model(pixels))

@@ -39,7 +39,7 @@ def show_campaign(campaign: StoredCampaign) -> None:
     names = notes.get("order", {})
     output().print(
         f"{names.get('model', 'a model')} on {names.get('data', 'inputs')}, {len(campaign.state.labels)} seeds: "
-        f"{counts.finished:,} done with in {counts.waves:,} waves, {counts.judged:,} candidates judged, "
+        f"{counts.finished:,} searched in {counts.waves:,} waves, {counts.judged:,} candidates judged, "
         f"{counts.kept:,} kept ({counts.admitted:.1%}), {counts.distinct:,} different faults from "
         f"{len(counts.broken):,} seeds, {counts.seconds:.0f} s",
         soft_wrap=True,

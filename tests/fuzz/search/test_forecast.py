@@ -143,3 +143,27 @@ def test_a_form_that_was_not_acceptable_is_not_drawn_again_for_the_same_parent_i
             changed = mutation.apply(digits.inputs[:1] / 16, MutationDraw.of_batch(np.array([form])))
             everything.add(bytes((changed.clamp(0, 1) * 16).round().to(torch.uint8).numpy().tobytes()))
     assert distinct == everything
+
+
+def test_misread_mutants_are_counted_by_what_their_root_had_led_to(net, digits):
+    """As a plain loop over the log counts them; a fault is new once."""
+    fuzzer = fuzzer_of(net, digits, [nc.NC(0.95)], wave=24, guide="margin")
+    fuzzer.run(iterations=0)
+    state, seen, found = fuzzer.search.state, set(), np.zeros(len(digits.inputs), int)
+    misread, anew = np.zeros(4, int), np.zeros(4, int)
+    with fuzzer.coverage.tap():
+        for _ in range(12):
+            record, _ = fuzzer.search.advance(None, lambda: 0.0)
+            before = found.copy()
+            for row in record.candidates[record.candidates["margin"] < 0]:
+                root = int(state.corpus.entries["root"][row["parent"]])
+                new = bool(row["fault_types"]) and (root, int(row["prediction"])) not in seen
+                if new:
+                    seen.add((root, int(row["prediction"])))
+                misread[min(before[root], 3)] += 1
+                anew[min(before[root], 3)] += new
+                found[root] += new
+    assert state.experience.misread.tolist() == misread.tolist()
+    assert state.experience.misread_anew.tolist() == anew.tolist()
+    assert (misread[:2] > 10).all()
+    assert misread[1] > anew[1] > 0

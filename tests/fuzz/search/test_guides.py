@@ -133,7 +133,7 @@ def test_every_guide_resumes_to_the_bit(net, digits, tmp_path, some):
     assert all(mine.same_as(theirs) for mine, theirs in zip(*logs, strict=True))
     stored, live = open_campaign(parts).state, fuzzer.search.state
     assert stored.counts.seen == live.counts.seen
-    for name in ("form_runs", "form_rewards", "parent_runs", "parent_faults", "found"):
+    for name in ("form_runs", "form_rewards", "parent_runs", "parent_faults", "misread_anew", "found"):
         assert np.array_equal(getattr(stored.experience, name), getattr(live.experience, name)), name
 
 

@@ -13,7 +13,7 @@ from neuralcov_lab.experiments.attacks import attack
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.measuring import quiet
-from neuralcov_lab.experiments.scales import Scale
+from neuralcov_lab.experiments.scales import FULL, Scale
 from neuralcov_lab.experiments.settings import AnyCriterion
 from neuralcov_lab.experiments.subjects import Subject, image_subject, seeds_of, trained
 from neuralcov_lab.experiments.suites import PIXEL, NoisyCopies
@@ -45,7 +45,7 @@ def two_neurons(context: ExperimentContext) -> dict[str, Any]:
     """Return where a VAE, a conditional VAE and a classifier put inputs in the plane of their two last neurons."""
     found = {}
     for kind in KINDS:
-        if context.scale.name == "smoke":
+        if context.scale.name != FULL.name:
             net, samples = toy_two_neurons(kind)
         else:
             net, samples = trained(kind, "mnist"), zoo.data("mnist", "test")

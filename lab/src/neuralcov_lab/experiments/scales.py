@@ -1,4 +1,4 @@
-"""Say how large experiments are: ``smoke`` for two cores and minutes, ``full`` for one GPU."""
+"""Say how large experiments are: ``smoke`` and ``small`` for two cores, ``full`` for one GPU."""
 
 from __future__ import annotations
 
@@ -226,7 +226,32 @@ SMOKE = Scale(
     pictured=300,
 )
 
-SCALES = {scale.name: scale for scale in (SMOKE, FULL)}
+# Images of clothes and digits, networks trained on all of them; text and generator are as in smoke.
+SMALL = replace(
+    SMOKE,
+    name="small",
+    networks=("convnet-fashion-mnist", "mlp-fashion-mnist", "convnet-mnist"),
+    batch=500,
+    chunk=100,
+    training=5_000,
+    test=1_000,
+    noise_seeds=20,
+    noises=(0.1, 0.2, 0.05, 0.4),
+    multiples=(1, 10),
+    alone=1,
+    runs=2,
+    draws=10,
+    drawn=400,
+    attacked=1_000,
+    cw_inputs=200,
+    perturbed=200,
+    order_inputs=1_000,
+    time_inputs=1_000,
+    path_training=2_000,
+    path_inputs=1_000,
+)
+
+SCALES = {scale.name: scale for scale in (SMOKE, SMALL, FULL)}
 
 
 def scale_from_json(content: dict[str, Any]) -> Scale:

@@ -75,12 +75,19 @@ def trained(network: str, data: str, seed: int = 0, epoch: int | None = None, **
 
 
 def image_subject(context: ExperimentContext, network: str) -> Subject:
-    """Return a classifier with as much of its data as the scale says; ``digits`` is trained on the spot."""
+    """Return a classifier with as much of its data as the scale says.
+
+    It is ``digits``, trained on the spot, ``NETWORK-DATA``, or a network for CIFAR-10.
+    """
 
     def make() -> Subject:
-        data = "digits" if network == "digits" else "cifar10"
-        model = zoo.train_digits(progress=False) if network == "digits" else trained(network, data)
+        own, _, named = network.partition("-")
+        data = "digits" if network == "digits" else named or "cifar10"
         train, test = zoo.data(data, "train"), zoo.data(data, "test")
+        if network == "digits":
+            model: nn.Module = zoo.train_digits(progress=False)
+        else:
+            model = trained(own, data, **(zoo.arguments_for(own, train) if named else {}))
         return Subject(
             network,
             model.to(context.device).eval(),

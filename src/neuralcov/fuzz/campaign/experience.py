@@ -60,6 +60,9 @@ class Experience:
         # What parents brought, by how near they were: see ``nearness``.
         self.parent_runs = np.zeros((NEARNESS_CELLS, REPEATS, DEPTHS), dtype=np.int64)
         self.parent_faults = np.zeros(self.parent_runs.shape, dtype=np.int64)
+        # By how many faults their root had led to: misread mutants, and those of them that were a new fault.
+        self.misread = np.zeros(REPEATS, dtype=np.int64)
+        self.misread_anew = np.zeros(REPEATS, dtype=np.int64)
         # Of mutants by one mutation: root input, mutation, form, and by how much nearer than the parent they came.
         self.roots, self.mutations, self.settings = (_Growing(np.int64) for _ in range(3))
         self.taken = _Growing(np.float64)
@@ -106,6 +109,9 @@ class Experience:
         np.add.at(self.found, roots, new)
         np.add.at(self.parent_runs, cells, 1)
         np.add.at(self.parent_faults, cells, new)
+        wrong = margins < 0
+        np.add.at(self.misread, cells[1][wrong], 1)
+        np.add.at(self.misread_anew, cells[1][wrong], new[wrong])
         stages = [(places, *self._forms_of(applied)) for places, applied in by]
         once = np.zeros(len(parents), dtype=np.int64)
         for places, mutations, settings in stages:

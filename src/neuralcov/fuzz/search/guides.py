@@ -22,9 +22,12 @@ from neuralcov.fuzz.settings import FuzzSettings
 _GUESS = 4.0
 # A parent whose mutants brought nothing loses this share of its chance with each.
 _TIRING = 0.8
-# By the forecast: what a fault of a root leaves of the worth of further ones, and what each kept mutant of a lineage
-# leaves, since what was changed often is more seldom acceptable, less natural, and mostly the fault of its root again.
-_FAULT_LEAVES, _DEPTH_LEAVES = 0.25, 0.5
+# The chance that what is misread is a new fault falls to this part with every fault of the root, as a first guess.
+_FAULT_LEAVES = 0.25
+# What each kept mutant of a lineage leaves of its worth where mutations come in listed forms, which change whole
+# pictures: what was changed often is more seldom acceptable, less natural, and mostly the fault of its root again.
+# A text takes many changes of a word.
+_DEPTH_LEAVES = 0.5
 # How far draws spread the worth.
 _SPREAD = 0.2
 # The share of parents, and of mutations, drawn evenly whatever was learnt.
@@ -253,8 +256,13 @@ def _worths(state: CampaignState, numbers: np.random.Generator, move_once: bool)
     if move_once:
         still = ~state.geometric
         worths = np.where(entries["moved"], forecast.best_worth(excess, still), worths)
-    found, depth = state.experience.found[entries["root"]], entries["depth"]
-    worths *= _FAULT_LEAVES**found * _DEPTH_LEAVES**depth * _TIRING ** entries["children"]
+    experience = state.experience
+    guess = _FAULT_LEAVES ** np.arange(REPEATS)
+    anew = (experience.misread_anew + _GUESS * guess) / (experience.misread + _GUESS)
+    _, repeats, _ = experience.parent_cells(entries)
+    worths *= anew[repeats] * _TIRING ** entries["children"]
+    if experience.forms.any():
+        worths *= _DEPTH_LEAVES ** entries["depth"]
     worths = np.where(entries["margin"] < 0, 0.0, worths)
     return np.asarray(worths * (1 + _SPREAD * numbers.random(len(worths))))
 

@@ -14,6 +14,9 @@ from neuralcov_lab.experiments.lcc.stability import CLASSES
 from neuralcov_lab.experiments.lcc.variants import LCC, VARIANTS, variants
 from neuralcov_lab.experiments.tables import markdown
 
+# Orders among suites of different sizes; the others are at equal size.
+_WHOLE = ("sizes", "copies, all", "copies, more")
+
 
 def proof_page(jobs: Sequence[JobResult], notes: Sequence[str]) -> str:
     """Return the page."""
@@ -80,6 +83,14 @@ def _orders(judged: Sequence[Judged]) -> list[str]:
         ]
         for name in names
     ]
+    by_size = [
+        [
+            name,
+            _with_interval([one for one in judged if one.group in _WHOLE], name),
+            _with_interval([one for one in judged if one.group not in _WHOLE], name),
+        ]
+        for name in names
+    ]
     fails = [
         f"- {name}: " + ("; ".join(f"{one.order} ({one.subject})" for one in judged if not one.right(name)) or "none")
         for name in names
@@ -90,12 +101,20 @@ def _orders(judged: Sequence[Judged]) -> list[str]:
         "An order is right if more than half of its draws are; a tie is wrong. Intervals are Wilson's, as if orders "
         "were independent, which they are not quite.",
         markdown(header, rows),
+        "By way of measuring; nothing was measured on top of training data here:",
+        markdown(["criterion", "alone, suites of different sizes", "at equal size"], by_size),
         "By what orders are about:",
         markdown(["criterion", *groups], by_group),
         "<details><summary>What the others get wrong</summary>",
         "\n".join(fails),
         "</details>",
     ]
+
+
+def _with_interval(judged: Sequence[Judged], name: str) -> str:
+    right, total, _ = score(judged, name)
+    low, high = share_interval(right, total)
+    return f"{right} of {total}, {low:.0%} to {high:.0%}"
 
 
 def _variants(judged: Sequence[Judged]) -> list[str]:

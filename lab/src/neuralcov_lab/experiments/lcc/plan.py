@@ -11,7 +11,7 @@ from neuralcov_lab.experiments.lcc.fooling import fooling
 from neuralcov_lab.experiments.lcc.honesty import errors, foretold, relatives
 from neuralcov_lab.experiments.lcc.orders import orders
 from neuralcov_lab.experiments.lcc.stability import stability
-from neuralcov_lab.experiments.scales import Scale
+from neuralcov_lab.experiments.scales import FULL, SMOKE, Scale
 
 NAME = "lcc"
 
@@ -70,7 +70,7 @@ EXTENTS = {
 
 def plan(scale: Scale) -> list[Job]:
     """Plan what takes seconds first, then the orders of every subject, then networks at many stages."""
-    extent = EXTENTS[scale.name]
+    extent = EXTENTS[FULL.name if scale.name == FULL.name else SMOKE.name]
     inputs = scale.training + scale.test
     jobs = [
         # Copies, ten times the test set, are most of it.

@@ -26,7 +26,7 @@ _TIMES = 3
 
 
 def plan(scale: Scale) -> list[Job]:
-    """Plan a training with the faults, one with other training inputs in their place, and one without either."""
+    """Plan a training with faults among the training inputs, beside one without."""
     network = "digits" if "digits" in scale.networks else "mobilenet_v2"
     return [
         Job(

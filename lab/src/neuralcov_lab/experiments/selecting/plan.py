@@ -15,7 +15,7 @@ from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.lcc.subjects import ProofSubject, proof_subject
 from neuralcov_lab.experiments.measuring import quiet
-from neuralcov_lab.experiments.scales import Scale
+from neuralcov_lab.experiments.scales import FULL, SMOKE, Scale
 from neuralcov_lab.experiments.selecting.figures import figures
 from neuralcov_lab.experiments.selecting.orders import GINI, OURS, Pool, additional
 from neuralcov_lab.experiments.selecting.shifts import STRENGTHS, shifted
@@ -52,7 +52,7 @@ def plan(scale: Scale) -> list[Job]:
             rank=110,
             kind=NAME,
         )
-        for subject in _SUBJECTS[scale.name]
+        for subject in _SUBJECTS[FULL.name if scale.name == FULL.name else SMOKE.name]
     ]
 
 
