@@ -10,7 +10,7 @@ import sys
 import tempfile
 import warnings
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from PIL import Image
 from playwright.sync_api import Browser, sync_playwright
@@ -29,7 +29,12 @@ def main() -> None:
     """Measure the demo's network, and show parts of its page."""
     warnings.simplefilter("ignore", nc.CoverageWarning)
     network = demo.train_digits(progress=False)
-    criteria = [nc.LCC(), nc.KMNC(100, errors=True), nc.SNAC(errors=True), nc.DSC(0.1, layers="fc1")]
+    criteria: list[nc.Criterion[Any]] = [
+        nc.LCC(),
+        nc.KMNC(100, errors=True),
+        nc.SNAC(errors=True),
+        nc.DSC(0.1, layers="fc1"),
+    ]
     cov = nc.Coverage(network, criteria)
     cov.calibrate(demo.digits("train").batches(), held_out=0.3, progress=False)
     cov.assess(demo.digits("test").batches(), slices=["class"], keep_inputs=True, progress=False)

@@ -32,7 +32,7 @@ def files(tmp_path_factory):
     }
     for name, suite in suites.items():
         cov.reset()
-        cov.assess(chunks(*suite))
+        cov.assess(chunks(*suite), keep_inputs=name in ("test", "half"))
         cov.save(folder / f"{name}.ncov")
     again = nc.Coverage(demo.train_digits(seed=3, progress=False), [nc.LCC(), nc.KMNC(100), nc.SNAC()])
     again.calibrate(demo.digits("train").batches())
@@ -90,6 +90,20 @@ def test_what_the_field_shows_and_the_suite_lacks(run, files, tmp_path, monkeypa
         assert row["inputs"] == int(lacked.sum())
         assert row["kinds"] == len(column[300:][lacked].unique())
         assert max(row["largest"]) == int(column[300:][lacked].unique(return_counts=True)[1].max())
+    # The kinds of the last layer again, with the first inputs that show them.
+    last = column.tolist()
+    lacked = [row for row in range(300, len(last)) if last[row] not in last[:300]]
+    groups = {kind: [row for row in lacked if last[row] == kind] for kind in (last[row] for row in lacked)}
+    collect = json.loads((tmp_path / "l.json").read_text())["collect"]
+    assert [kind["inputs"] for kind in collect] == sorted(map(len, groups.values()), reverse=True)
+    decided = cov.model(x).argmax(1).tolist()
+    for kind in collect:
+        rows = groups[last[int(kind["ids"][0])]]
+        assert [int(name) for name in kind["ids"]] == rows[:5]
+        assert kind["prediction"] == decided[rows[0]]
+    assert "to collect: kinds of the last layer" in out
+    code, out, err = run("compare", files / "test.ncov", files / "copies.ncov", "--lacks")
+    assert (code, "to collect" in out, "measure without --no-inputs" in " ".join(err.split())) == (0, False, True)
     code, _, err = run("compare", files / "retrained.ncov", files / "test.ncov", "--lacks")
     assert (code, "calibrations differ" in " ".join(err.split())) == (2, True)
 

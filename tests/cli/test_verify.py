@@ -223,7 +223,8 @@ def test_evidence_of_gates_of_places(run, folder):
     stated = read_evidence((folder / "g.json").read_bytes(), "g.json")
     verdict = json.loads(json.dumps(stated.verdict))
     for check in verdict["checks"]:
-        check["met"] = True
+        check["met"] = not check["name"].startswith("alarm:")
+    verdict["met"] = all(check["met"] or check["waived"] is not None for check in verdict["checks"])
     dataclasses.replace(stated, verdict=verdict).write("f.json")
     code, out, _ = run("verify", "f.json", "my_net:build", *DATA)
     assert (code, "DIFFERS: SNAC [slice class=1]" in out) == (1, True)

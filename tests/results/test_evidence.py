@@ -18,7 +18,8 @@ from neuralcov.results.verification import verdicts_again, verify
 def result(value=0.5, **more):
     return Results(
         model="m", suite="s", inputs=20, values={"NC(0.75)": value}, details={"NC(0.75)": {"error": float("nan")}},
-        layers=(LayerRow("fc", 4, {"NC(0.75)": value}),), findings=(), calibration={"NC(0.75)": None}, **more,
+        layers=(LayerRow("fc", 4, {"NC(0.75)": value}),), findings=(), calibration={"NC(0.75)": None},
+        definitions={"NC(0.75)": 1}, **more,
     )  # fmt: skip
 
 
@@ -28,11 +29,11 @@ def evidence(value=0.5, **changes):
         "identity": {
             "model": {"id": "a" * 64},
             "suite": {"runs": [{"id": "b" * 32, "inputs": 20}]},
-            "preprocessing": {"sha256": "c" * 64},
+            "preprocessing": {"told": None, "sha256": hashlib.sha256(b"null").hexdigest()},
             "calibration": {"learnt": {"NC(0.75)": None}},
         },
         "procedure": {
-            "criteria": [{"name": "NC(0.75)"}],
+            "criteria": [{"name": "NC(0.75)", "definition": 1}],
             "layers": [["fc", 4]],
             "device": {"name": "cpu"},
             "batch_size": 10,

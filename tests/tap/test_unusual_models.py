@@ -172,3 +172,37 @@ def test_the_argument_with_one_row_per_input_is_named():
         with torch.no_grad():
             rows = model.fc(images).double().numpy()
         assert coverage.values()["NLC(rule=all)"] == pytest.approx(nlc(rows), rel=1e-4)
+
+
+class Flow(nn.Module):
+    """The right-hand side of a neural differential equation: the time comes first, one number for all inputs."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.out = nn.Linear(3, 6), nn.Linear(6, 3)
+
+    def forward(self, t, y):
+        return self.out(torch.tanh(self.inner(y)) * t)
+
+
+def test_a_number_before_the_inputs_is_the_same_for_all_of_them():
+    model, rows = Flow().eval(), torch.randn(8, 3)
+    times = [torch.tensor(0.1), torch.tensor(0.5)]
+    heard, assessed = (nc.Coverage(model, [nc.NLC(rule="all")]) for _ in range(2))
+    assessed.assess([(times[0], rows[:5]), (times[1], rows[5:])])
+    with heard.listen(), torch.no_grad():
+        model(times[0], rows[:5])
+        model(times[1], y=rows[5:])
+    assert heard.values() == assessed.values()
+    assert assessed.inputs == 8
+    found = [
+        outputs(model, {"t": t, "y": y}, ["inner"])["inner"] for t, y in zip(times, rows.split([5, 3]), strict=True)
+    ]
+    by_layer = {row.layer: row.values["NLC(rule=all)"] for row in assessed.by_layer()}
+    assert by_layer["inner"] == pytest.approx(nlc(np.concatenate(found)), rel=1e-4)
+
+
+def test_numbers_alone_are_no_batch():
+    with pytest.raises(nc.NeuralcovError, match="hold no tensor with rows"):
+        nc.Coverage(Flow().eval(), [nc.NC()]).update((torch.tensor(0.1), 3.0))

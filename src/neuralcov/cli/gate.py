@@ -9,14 +9,15 @@ import typer
 from rich.text import Text
 
 from neuralcov.cli.asked import AllowAlarm, Baseline, Drop, Least, Most, PolicyFile, gather_policy
-from neuralcov.cli.console import output
+from neuralcov.cli.console import note, output
 from neuralcov.cli.exits import NO
 from neuralcov.cli.models import same_suite, show_models
 from neuralcov.cli.states import compare_states, state_results
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import name_of, write_json
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.report.text import comparison_table, gate_lines, lacking_table
+from neuralcov.report.lacking import collect_table, lacking_table
+from neuralcov.report.text import comparison_table, gate_lines
 from neuralcov.results.gate import judge_gate
 from neuralcov.results.lacking import find_lacking
 
@@ -97,9 +98,14 @@ def gate(
 def _show_lacking(field: str, suite: str, json: str | None) -> None:
     """Show the kinds that one state shows and another lacks."""
     ours, theirs = Coverage.load(field), Coverage.load(suite)
-    found = find_lacking(state_results(field, ours), state_results(suite, theirs), ours.lacking(theirs))
+    counts, tables = ours.lacking(theirs), (ours.input_table, theirs.input_table)
+    found = find_lacking(state_results(field, ours), state_results(suite, theirs), counts, tables)
     if json is not None:
         write_json(json, found.to_json())
     if not found.rows:
         raise InputError(f"{name_of(field)}: no criterion here counts kinds; measure with LCC")
     output().print(lacking_table(found))
+    if found.collect:
+        output().print(collect_table(found))
+    else:
+        note("inputs to collect are named where both states keep their inputs: measure without --no-inputs")

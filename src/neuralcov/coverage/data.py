@@ -176,9 +176,14 @@ class CoverageData:
         """
         return self._measurement.last_assessed.slices
 
+    @property
+    def input_table(self) -> InputTable | None:
+        """Return the table of all inputs, where ``assess`` or a file kept it; ``None`` elsewhere."""
+        return self._measurement.last_assessed.table
+
     def per_input(self) -> InputTable:
         """Return the table of the last ``assess(..., per_input=True)``, if nothing else was observed since."""
-        table = self._measurement.last_assessed.table
+        table = self.input_table
         if table is None:
             raise InputError("there is no table of inputs: call assess(..., per_input=True), and read it right after")
         return table

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from neuralcov.results.compare import Comparison
 from neuralcov.results.gate import Check, Verdict
-from neuralcov.results.lacking import Lacking
 from neuralcov.results.references import against_reference
 from neuralcov.results.results import Results
 from neuralcov.results.sanity import Sanity
@@ -41,6 +40,8 @@ def show_value(value: float | None) -> str:
     """
     if value is None or math.isnan(value):
         return "–"
+    if isinstance(value, int):
+        return str(value)
     if value == 0:
         return "0"
     size = abs(value)
@@ -206,22 +207,6 @@ def comparison_table(comparison: Comparison) -> Table:
     for row in comparison.rows:
         error = "" if not row.error else show_value(row.error)
         table.add_row(row.name, show_value(row.first), row.verdict, show_value(row.second), error, row.why)
-    return table
-
-
-def lacking_table(lacking: Lacking) -> Table:
-    """Return a table of the kinds that the field shows and the suite lacks, layer by layer."""
-    from rich.table import Table
-
-    table = Table(title=f"kinds that {lacking.field} shows and {lacking.suite} lacks", title_justify="left")
-    table.add_column("criterion", overflow="fold", max_width=_LONGEST_NAME)
-    table.add_column("layer", overflow="fold")
-    for name in ("kinds", "inputs", "share"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("most frequent")
-    for row in lacking.rows:
-        largest = ", ".join(f"{count}×" for count in row.largest)
-        table.add_row(row.criterion, row.layer, f"{row.kinds:,}", f"{row.inputs:,}", show_share(row.share), largest)
     return table
 
 

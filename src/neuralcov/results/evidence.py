@@ -15,8 +15,9 @@ from typing import Any
 from neuralcov.core.container import canonical
 from neuralcov.core.errors import StateFileError
 from neuralcov.core.files import Place, write_text
+from neuralcov.results.contradictions import contradictions
 from neuralcov.results.gate import Verdict
-from neuralcov.results.policy import MAX, MAX_DROP, MIN, Policy
+from neuralcov.results.policy import ALLOW, MAX, MAX_DROP, MIN, WAIVE, Policy
 from neuralcov.results.results import Results
 
 CONTENT, SCHEMA = "evidence", 1
@@ -28,8 +29,8 @@ _SECTIONS = ("identity", "procedure", "software", "results", "tolerance")
 # By what rows of tables go.
 _ROWS = ("layer", "column", "slice")
 # Results that a second measurement must give again; notes and names are words about them.
-_COMPARED = ("inputs", "values", "details", "before", "layers", "sanity", "references", "slices")
-_KEPT = (*_COMPARED, "model", "suite", "weights", "findings", "notes", "definitions", "calibration")
+_COMPARED = ("inputs", "definitions", "values", "details", "before", "layers", "sanity", "references", "slices")
+_KEPT = (*_COMPARED, "model", "suite", "weights", "findings", "notes", "calibration")
 
 
 @dataclass(frozen=True)
@@ -122,9 +123,9 @@ def thresholds_of(policy: Policy) -> Iterator[dict[str, Any]]:
             if asked is not None:
                 yield _row(asks, gate.figure, asked, **told)
     for alarm, reason in policy.allowed.items():
-        yield _row("allow_alarm", alarm, reason=reason)
+        yield _row(ALLOW, alarm, reason=reason)
     for waiver in policy.waivers:
-        yield _row("waive", waiver.subject, reason=f"{waiver.reason} ({waiver.owner}, until {waiver.expires})")
+        yield _row(WAIVE, waiver.subject, reason=f"{waiver.reason} ({waiver.owner}, until {waiver.expires})")
 
 
 def _row(asks: str, figure: str, limit: float | None = None, **told: Any) -> dict[str, Any]:
@@ -153,6 +154,7 @@ def read_evidence(data: bytes, name: str) -> Evidence:
         evidence = _from_json(content)
         if evidence.content() != content:
             raise ValueError("it has parts that evidence does not have")
+        odd = next(contradictions(content), None)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, StateFileError):
             raise
@@ -161,6 +163,8 @@ def read_evidence(data: bytes, name: str) -> Evidence:
         raise StateFileError(
             f"{name}: its content has SHA-256 {evidence.sha256[:12]}…, the file says {str(told)[:12]}…: it was changed"
         )
+    if odd is not None:
+        raise StateFileError(f"{name}: contradicts itself about {odd}")
     return evidence
 
 
@@ -241,6 +245,9 @@ def compared_results(evidence: Evidence) -> dict[str, float | str | None]:
     for section in _COMPARED:
         if section in evidence.results:
             _gather(section, evidence.results[section], found)
+    model = evidence.identity.get("model")
+    _gather("parameters", model.get("parameters") if isinstance(model, dict) else None, found)
+    _gather("unmeasured", evidence.procedure.get("unmeasured"), found)
     return found
 
 

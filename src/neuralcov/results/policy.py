@@ -10,6 +10,9 @@ from neuralcov.results.places import CLASS, Place, PlacedGate
 
 ALL = "*"
 MIN, MAX, MAX_DROP = "min", "max", "max_drop"
+ALLOW, WAIVE = "allow_alarm", "waive"
+ASKS = (MIN, MAX, MAX_DROP, ALLOW, WAIVE)
+"""What a row of thresholds in evidence may ask."""
 
 
 @dataclass(frozen=True)

@@ -112,6 +112,9 @@ def _require_fitting(stated: Evidence, again: Evidence, name: str) -> None:
         ours, theirs = (_part(evidence.identity, section, key) for evidence in (again, stated))
         if ours != theirs:
             raise MismatchError(f"{name} {sentence.format(_short(theirs), _short(ours))}")
+    taught = [_part(evidence.identity, "calibration", "model") for evidence in (stated, again)]
+    if None not in taught and taught[0] != taught[1]:
+        raise MismatchError(f"{name} was calibrated on weights {_short(taught[0])}, here it is {_short(taught[1])}")
     for key, what in (("criteria", "criteria"), ("layers", "layers")):
         if stated.procedure.get(key) != again.procedure.get(key):
             raise MismatchError(

@@ -204,13 +204,13 @@ def batch_size(inputs: Any, batch_axis: int = 0) -> int:
             return int(argument.batch_sizes[0])
         if is_list_of_inputs(argument):
             return len(argument)
-        first = first_tensor(argument)
+        first = first_tensor(argument, axes=1)  # a number alone, such as a time, is the same for all inputs
         if first is None:
             continue
         if not -first.dim() <= batch_axis < first.dim():
             raise InputError(f"an input of shape {tuple(first.shape)} has no axis {batch_axis}; set batch_axis=")
         return first.shape[batch_axis]
-    raise InputError(f"inputs of type {type(inputs).__name__} hold no tensor, so the batch has no size")
+    raise InputError(f"inputs of type {type(inputs).__name__} hold no tensor with rows, so the batch has no size")
 
 
 def first_tensor(value: Any, axes: int = 0) -> Tensor | None:

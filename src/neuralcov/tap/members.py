@@ -164,7 +164,7 @@ class Members:
 
     def _refuse_disagreement(self) -> None:
         """Refuse tensors without one row per input, but for those that cannot be meant to have one."""
-        first = first_tensor(self.inputs)
+        first = first_tensor(self.inputs, axes=1)
         assert first is not None
         for name, tensor in _named(self.inputs):
             if tensor is first or self.axis_of(tensor) is not None or tensor.dim() == 0 or tensor.shape[0] == 1:
@@ -234,7 +234,7 @@ def _first_argument(inputs: Any, batch: int | str | None) -> Any:
             raise InputError(f"unpack= returned the batch {batch!r}, but the inputs have {there}")
         return inputs[batch]
     for argument in _arguments(inputs):
-        if first_tensor(argument) is not None:
+        if first_tensor(argument, axes=1) is not None:
             return argument
     return inputs
 

@@ -62,7 +62,8 @@ class GrowthRecorder:
 
     def _note(self, *, whole: bool) -> None:
         collection, costly_due = self._collection, whole or self._batches in self._costly_points
-        inputs = collection.inputs
+        # What states count lies on the device, and would have to be waited for.
+        inputs = collection.inputs if whole or collection.seen is None else collection.seen.offered
         for criterion, state in zip(collection.criteria, collection.states, strict=True):
             noted = self._noted.get(criterion.name)
             if noted is None or (criterion.costly_value and not costly_due) or noted.sizes[-1:] == [inputs]:
