@@ -98,7 +98,7 @@ def queue_of(
     order = judged.order()
     scores = judged.scores(len(_usual(found)))
     where = None if folder is None else Path(folder)
-    return Queue(order, scores, found.names, reasons, where, weights, tuple(notes))
+    return Queue(order, scores, found.names, reasons, where, weights, tuple(notes), reasons.said)
 
 
 @dataclass(frozen=True, eq=False)
