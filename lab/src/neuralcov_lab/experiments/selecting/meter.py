@@ -26,6 +26,7 @@ from neuralcov.statistics.calibration import Calibration
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.lcc.subjects import ProofSubject
+from neuralcov_lab.experiments.named_subjects import TEXTS
 from neuralcov_lab.experiments.selecting.fast import fast_logits
 from neuralcov_lab.experiments.selecting.searches import (
     additional_cells,
@@ -36,6 +37,9 @@ from neuralcov_lab.experiments.selecting.searches import (
 from neuralcov_lab.experiments.selecting.shifts import shifted
 
 COVERING = (nc.NC(0.75), nc.KMNC(100), nc.NBC(), nc.SNAC(), nc.TKNC(10))
+# The distance of hidden states from those of training data, whatever class they are of.
+HIDDEN = "hidden distance"
+_TAUGHT = tuple(name for name in ALL_SCORES if name not in CONFIDENCE)
 # Features are kept along so many directions of most variance in training.
 KEPT = 16
 # Inputs at a time, which a CPU's caches like; how many are timed, and how often.
@@ -94,11 +98,16 @@ class Meter:
         rows = torch.linspace(0, len(subject.train) - 1, min(len(subject.train), MOST_TRACES)).long()
         some = subject.train.take(rows.to(subject.train.labels.device))
         seen = _Seen()
-        learning = _Learning()
+        learning = Learning()
+        # Texts are also ranked as prompts are before anything is generated: by hidden states, without classes.
+        self._prompts = Learning(("mdsc", "rarity"), by_class=False) if subject.kind == TEXTS else None
         for run, batch in self._runs(some):
             learning.observe(run, batch)
+            if self._prompts is not None:
+                self._prompts.observe(run, batch)
             seen.add(self._head.take(batch.size), _two_at_least(_logits(run)))
         self._scorers, self._covering = learning.taught()
+        self._of_prompts = None if self._prompts is None else self._prompts.taught()[0]
         heads, outputs = torch.cat(seen.heads), torch.cat(seen.outputs)
         labels, decided = some.labels.to(heads.device), outputs.argmax(1)
         self._training_error = float((decided != labels).double().mean())
@@ -145,6 +154,8 @@ class Meter:
         for run, batch in self._runs(samples):
             for name, column in self._numbers(run, batch, ALL_SCORES).items():
                 seen.columns.setdefault(name, []).append(column)
+            if self._of_prompts is not None:
+                seen.columns.setdefault(HIDDEN, []).append(self._of_prompts.score("mdsc", batch))
             seen.add(self._head.take(batch.size), _two_at_least(_logits(run)))
             seen.cells.append([_cells(criterion, run.activations) for criterion in self._covering])
         return seen
@@ -195,16 +206,17 @@ class Meter:
         return clock() - started
 
 
-class _Learning:
+class Learning:
     """Teach the library's scorers and the field's criteria in one pass."""
 
-    def __init__(self) -> None:
-        self._plan = ScorerPlan(tuple(name for name in ALL_SCORES if name not in CONFIDENCE))
+    def __init__(self, names: tuple[str, ...] = _TAUGHT, *, by_class: bool = True) -> None:
+        self._plan = ScorerPlan(names, by_class)
         self._scoring: Calibration | None = None
         self._covering: Calibration | None = None
         self._layer = ""
 
     def observe(self, run: Run, batch: nc.Activations) -> None:
+        """Learn from a batch: as it was run, and with what the output layer was given."""
         own = cast(nc.Activations, run.activations)
         if self._scoring is None or self._covering is None:
             self._scoring, self._layer = self._plan.empty(batch, run.output)
@@ -212,6 +224,7 @@ class _Learning:
         self._scoring, self._covering = self._scoring.observe(batch), self._covering.observe(own)
 
     def taught(self) -> tuple[Scorers, list[Any]]:
+        """Return the scorers and the criteria, taught by all batches."""
         assert self._scoring is not None
         assert self._covering is not None
         known = self._covering.finished()

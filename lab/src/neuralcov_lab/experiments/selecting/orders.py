@@ -12,9 +12,11 @@ from neuralcov.rank.columns import Names
 from neuralcov.rank.rank import queue_of
 from neuralcov.rank.scorers import Scorers
 from neuralcov.rank.scores import average_ranks
-from neuralcov_lab.experiments.selecting.meter import COVERING
+from neuralcov_lab.experiments.selecting.meter import COVERING, HIDDEN
 
 GINI, OURS = "DeepGini", "DeepGini + trust"
+# As inputs of models without classes are ranked: by hidden states alone.
+PROMPTS = "hidden states alone"
 # Method → the score it orders by, and whether the largest comes first.
 BY_SCORE = {
     GINI: ("gini", True),
@@ -58,6 +60,8 @@ class Pool:
             made[method] = self._by(score, largest=largest)
         for method, weights in CANDIDATES.items():
             made[method] = self._by_ranks(weights)
+        if HIDDEN in self.columns:
+            made[PROMPTS] = self._by_ranks({HIDDEN: 1, "rarity": 1})
         return made
 
     def ours(self, labels: Mapping[int, int] | None = None) -> np.ndarray:

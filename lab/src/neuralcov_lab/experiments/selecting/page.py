@@ -9,7 +9,7 @@ from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.selecting.clusters import FIRST
 from neuralcov_lab.experiments.selecting.figures import PERCENTS
 from neuralcov_lab.experiments.selecting.judging import CLOTHO, FEWEST_FAULTS, LEARNT
-from neuralcov_lab.experiments.selecting.orders import CANDIDATES, GINI, OURS
+from neuralcov_lab.experiments.selecting.orders import CANDIDATES, GINI, OURS, PROMPTS
 from neuralcov_lab.experiments.selecting.summary import (
     APFD,
     CHOSEN,
@@ -47,6 +47,10 @@ _LABELS = (
     "500 labels of each half, at most a fifth of it, are drawn at random; orders are of the other inputs. Clotho's "
     "idea chooses the inputs to label itself; the second table gives the same labels to learning from labels."
 )
+_PROMPTS = (
+    "Texts ranked as prompts are before anything is generated: by the distance of hidden states from those of training "
+    "texts, MDSC without classes, and by the rarity of LCC's kinds. The network says nothing of an answer. APFD:"
+)
 _CLUSTERS = (
     "Faults that lie close together in another network's features, by HDBSCAN, count as one kind. The share of all "
     "kinds that show among the first inputs, mean over sets with at least 5 kinds."
@@ -80,6 +84,7 @@ def select_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
         "## With labels",
         _LABELS,
         _with_labels(sets),
+        *_prompts(sets),
         "## Kinds of faults",
         _CLUSTERS,
         _clusters(sets),
@@ -193,6 +198,17 @@ def _with_labels(sets: Sequence[JudgedSet]) -> str:
         who = "Labels drawn at random:" if part == WITH else "Labels chosen as Clotho does:"
         tables += [who, markdown(["order", "APFD less DeepGini's", "worst", "above"], rows)]
     return "\n\n".join(tables)
+
+
+def _prompts(sets: Sequence[JudgedSet]) -> list[str]:
+    some = [own for own in sets if own.values(WITHOUT, PROMPTS, APFD)]
+    if not some:
+        return []
+    rows = [
+        [own.label, *(f"{100 * own.mean(WITHOUT, method, APFD):.1f}" for method in ("random", PROMPTS, GINI, OURS))]
+        for own in some
+    ]
+    return ["## Hidden states alone", _PROMPTS, markdown(["test set", "random", PROMPTS, GINI, OURS], rows)]
 
 
 def _clusters(sets: Sequence[JudgedSet]) -> str:
