@@ -140,6 +140,7 @@ def test_minimise_says_what_it_kept(run, digits, tmp_path):
     [
         (("rank",), "give --calibrate: training data, or a saved calibration (.ncal)"),
         (("rank", "--calibrate", "demo:digits", "-o", "queue.txt"), "ends in .csv or .jsonl"),
+        (("rank", "--calibrate", "demo:digits", "--pool", "tokens"), "inputs are ranked, selected and kept whole"),
         (("minimise", "-c", "nlc"), "NLC is not submodular"),
         (("minimise", "-c", "nc", "--keep", "2"), "keep=2.0: expected a share above 0 and at most 1"),
     ],

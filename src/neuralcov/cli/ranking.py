@@ -92,6 +92,7 @@ def rank(
     page: Page = None,
     show: Show = 20,
     layers: options.Layers = None,
+    pool: options.Pool = "mean",
     mean: options.Mean = None,
     std: options.Std = None,
     padding: options.Padding = "0",
@@ -100,7 +101,8 @@ def rank(
 ) -> None:
     """Rank inputs by how likely the model gets them wrong; they need no labels."""
     _check_output(to)
-    made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, ["dsc", "lcc"])
+    criteria = ["dsc", "lcc"]
+    made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, criteria, pool)
     queue = rank_inputs(
         made.coverage, made.data.loader, labels=labels, layer=layer, traces=traces, work=work, **made.arguments()
     )
@@ -123,6 +125,7 @@ def select(
     page: Page = None,
     show: Show = 20,
     layers: options.Layers = None,
+    pool: options.Pool = "mean",
     mean: options.Mean = None,
     std: options.Std = None,
     padding: options.Padding = "0",
@@ -131,7 +134,8 @@ def select(
 ) -> None:
     """Select inputs to label: as rank orders them, without near duplicates."""
     _check_output(to)
-    made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, ["dsc", "lcc"])
+    criteria = ["dsc", "lcc"]
+    made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, criteria, pool)
     queue = select_inputs(
         made.coverage,
         made.data.loader,
@@ -205,6 +209,7 @@ def _set_up(
     batch_size: int,
     device: str,
     criteria: list[str],
+    pool: str = "mean",
 ) -> _Setup:
     net = load_model(model, weights, device)
     _, told = weights_of(model, net, weights)
@@ -218,7 +223,7 @@ def _set_up(
     )
     chosen = [criterion_from_text(text) for text in criteria]
     preprocessing = scaling if any(scaling.values()) else None
-    coverage = Coverage(net, chosen, layers=layers, preprocessing=preprocessing)
+    coverage = Coverage(net, chosen, layers=layers, preprocessing=preprocessing, pool=pool)
     training = None
     if calibrate is not None and is_file(calibrate):
         coverage.calibrate(calibrate)
