@@ -66,9 +66,7 @@ def pages(tmp_path_factory):
     (folder / "campaign.html").write_text(render_campaign(campaign))
     queued = [QueuedInput(n, f"{n}.png", "near the boundary to 4", 1 - n / 100, "said 9", shot) for n in range(1, 65)]
     queued.append(QueuedInput(65, "a text", "of a rare kind in training data", 0.1, "", None, "what it reads like"))
-    (folder / "queue.html").write_text(
-        render_queue("300 inputs of new, by suspicion", 300, queued, ["a note"])
-    )
+    (folder / "queue.html").write_text(render_queue("300 inputs of new, by suspicion", 300, queued, ["a note"]))
     return folder
 
 
