@@ -185,7 +185,8 @@ def _faults(found: Gathered, positions: np.ndarray, labels: np.ndarray) -> np.nd
         raise InputError(
             f"the label {others[0]}: this model has no classes, so that labels are 1 for a fault and 0 for none"
         )
-    return labels == 1
+    marked: np.ndarray = labels == 1
+    return marked
 
 
 def _by_ranks(found: Gathered, names: Sequence[str]) -> np.ndarray:
