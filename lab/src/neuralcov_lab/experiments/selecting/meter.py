@@ -9,14 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import neuralcov as nc
-from neuralcov.coverage.running import Run
 from neuralcov.rank.collecting import ALL_SCORES, CONFIDENCE, USUAL
 from neuralcov.rank.given import OutputListener
 from neuralcov.rank.scorers import MOST_TRACES, ScorerPlan, Scorers
@@ -35,6 +34,9 @@ from neuralcov_lab.experiments.selecting.searches import (
     geometric_diversity,
 )
 from neuralcov_lab.experiments.selecting.shifts import shifted
+
+if TYPE_CHECKING:
+    from neuralcov.coverage.running import Run
 
 COVERING = (nc.NC(0.75), nc.KMNC(100), nc.NBC(), nc.SNAC(), nc.TKNC(10))
 # The distance of hidden states from those of training data, whatever class they are of.
