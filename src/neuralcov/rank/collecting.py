@@ -24,11 +24,11 @@ from neuralcov.tap.inputs import Lengths
 
 CONFIDENCE = ("margin", "gini", "entropy")
 ALL_SCORES = ("gini", "margin", "entropy", TRUST, "dsc", "lsc", "mdsc", RARITY)
-# What ranks without labels: doubt of the model, and doubt of the training data.
-USUAL = ("gini", TRUST)
+# What ranks without labels, and how much each rank counts: doubt of the model, and doubt of the training data.
+USUAL: Mapping[str, float] = {"gini": 1.0, TRUST: 1.0}
 # The same for models without classes, such as language models before they answer: by hidden states alone.
 SCORES_OF_STATES = ("lsc", "mdsc", RARITY)
-USUAL_OF_STATES = ("mdsc", RARITY)
+USUAL_OF_STATES: Mapping[str, float] = {"mdsc": 1.0, RARITY: 1.0}
 # All but these grow with suspicion.
 SMALLEST_FIRST = frozenset({"margin", TRUST})
 # A part of the work file is written after so many inputs or seconds.
@@ -136,7 +136,7 @@ class _Collector:
         if self.scorers is None:
             self.scorers = self.choose(batch, run.output).teach(self.coverage, batch, run.output)
         # What ranks without labels keeps its last digits; of all others memory matters more.
-        exact = () if settings.every_score else self.scores if USUAL[0] not in self.scores else USUAL
+        exact = () if settings.every_score else tuple(USUAL) if set(USUAL) <= set(self.scores) else self.scores
         kinds = {name: "f8" if name in exact else "f4" for name in self.scores}
         kinds |= {} if batch.predictions is None else {"first": "i4"}
         kinds |= {} if sure is None else {"second": "i4"}

@@ -10,7 +10,7 @@ scores tells of faults.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def queue_of(
     for name in set(found.scores) - {"margin", *reasons.scores}:
         del found.columns[name]
     order = judged.order()
-    scores = judged.scores(len(_usual(found)))
+    scores = judged.scores(sum(_usual(found).values()))
     where = None if folder is None else Path(folder)
     return Queue(order, scores, found.names, reasons, where, weights, tuple(notes), reasons.said)
 
@@ -121,7 +121,7 @@ class _Judged:
         left[self.labelled] = False
         return order[left[order]]
 
-    def scores(self, summed: int) -> np.ndarray:
+    def scores(self, summed: float) -> np.ndarray:
         """Turn merit into scores to show, in place.
 
         A learnt one into the chance of a fault; a sum of ranks into 1 for the first by all scores, 0 for the last.
@@ -170,9 +170,10 @@ def _judged(found: Gathered, labels: dict[str, int] | None, notes: list[str]) ->
     return _Judged(merit, dict(zip(found.scores, learnt.weights.tolist(), strict=True)), positions)
 
 
-def _usual(found: Gathered) -> tuple[str, ...]:
-    """Return the scores whose ranks are summed without labels."""
-    return next((names for names in (USUAL, USUAL_OF_STATES) if set(names) <= set(found.scores)), found.scores)
+def _usual(found: Gathered) -> Mapping[str, float]:
+    """Return the scores whose ranks are summed without labels, and how much each counts."""
+    known = (weights for weights in (USUAL, USUAL_OF_STATES) if set(weights) <= set(found.scores))
+    return next(known, dict.fromkeys(found.scores, 1.0))
 
 
 def _faults(found: Gathered, positions: np.ndarray, labels: np.ndarray) -> np.ndarray:
@@ -189,11 +190,11 @@ def _faults(found: Gathered, positions: np.ndarray, labels: np.ndarray) -> np.nd
     return marked
 
 
-def _by_ranks(found: Gathered, names: Sequence[str]) -> np.ndarray:
-    """Sum the ranks by some scores, negated: the larger the sooner."""
+def _by_ranks(found: Gathered, weights: Mapping[str, float]) -> np.ndarray:
+    """Sum the weighted ranks by some scores, negated: the larger the sooner."""
     total = np.zeros(found.count)
-    for name in names:
-        _add_ranks(found, name, -1.0, total)
+    for name, weight in weights.items():
+        _add_ranks(found, name, -weight, total)
     return total
 
 
@@ -219,8 +220,8 @@ def _learnt(found: Gathered, positions: np.ndarray, wrong: np.ndarray) -> Logist
         _add_suspicion(found, name, 1.0, suspicion)
         features[:, column] = torch.from_numpy(suspicion[positions])
     faults = torch.from_numpy(wrong)
-    names = _usual(found)
-    usual = torch.tensor([float(name in names) for name in found.scores], dtype=torch.float64)
+    weights = _usual(found)
+    usual = torch.tensor([weights.get(name, 0.0) for name in found.scores], dtype=torch.float64)
     scale = fit_logistic(features @ usual[:, None], faults).weights
     return fit_logistic(features, faults, ridge=_RIDGE, prior=scale.clamp(min=0) * usual)
 

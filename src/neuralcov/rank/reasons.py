@@ -46,7 +46,7 @@ class Reasons:
     @classmethod
     def of(cls, found: Gathered, weights: Mapping[str, float], classes: Sequence[str]) -> Reasons:
         """Find the limits; of scores that tell of the same, keep the one that was learnt to tell most."""
-        usual = dict.fromkeys(USUAL if set(USUAL) <= set(found.scores) else found.scores, 1.0)
+        usual = USUAL if set(USUAL) <= set(found.scores) else dict.fromkeys(found.scores, 1.0)
         ordered = sorted((weight, name) for name, weight in (weights or usual).items() if weight > 0)
         kept = {_FAMILIES[name]: name for _, name in ordered}
         # Distance first, as the sentence reads best.

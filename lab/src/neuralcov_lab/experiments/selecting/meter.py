@@ -194,7 +194,7 @@ class Meter:
 
         def ranking() -> None:
             for run, batch in self._runs(some, _BATCH):
-                self._numbers(run, batch, USUAL)
+                self._numbers(run, batch, tuple(USUAL))
 
         taken = [(self._taken(alone), self._taken(ranking)) for _ in range(_TIMES)]
         return min(first for first, _ in taken), min(second for _, second in taken)

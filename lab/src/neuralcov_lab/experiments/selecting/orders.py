@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from neuralcov.rank.collecting import ALL_SCORES, SMALLEST_FIRST, Gathered
+from neuralcov.rank.collecting import ALL_SCORES, SMALLEST_FIRST, USUAL, Gathered
 from neuralcov.rank.columns import Names
 from neuralcov.rank.rank import queue_of
 from neuralcov.rank.scorers import Scorers
 from neuralcov.rank.scores import average_ranks
 from neuralcov_lab.experiments.selecting.meter import COVERING, HIDDEN
 
-GINI, OURS = "DeepGini", "DeepGini + trust"
+GINI = "DeepGini"
 # As inputs of models without classes are ranked: by hidden states alone.
 PROMPTS = "hidden states alone"
 # Method → the score it orders by, and whether the largest comes first.
@@ -35,10 +35,16 @@ CANDIDATES: dict[str, Mapping[str, float]] = {
     "margin + DSC": {"margin": 1, "dsc": 1},
     "margin + trust": {"margin": 1, "trust": 1},
     "DeepGini + DSC": {"gini": 1, "dsc": 1},
+    "DeepGini + trust": {"gini": 1, "trust": 1},
+    "1.5 × DeepGini + trust": {"gini": 1.5, "trust": 1},
     "2 × DeepGini + trust": {"gini": 2, "trust": 1},
+    "2.5 × DeepGini + trust": {"gini": 2.5, "trust": 1},
+    "3 × DeepGini + trust": {"gini": 3, "trust": 1},
     "DeepGini + 2 × trust": {"gini": 1, "trust": 2},
     "DeepGini + trust + rarity": {"gini": 1, "trust": 1, "rarity": 1},
 }
+# The library's own order.
+OURS = next(method for method, weights in CANDIDATES.items() if weights == USUAL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +61,12 @@ class Pool:
 
     def orders(self, random: np.random.Generator) -> dict[str, np.ndarray]:
         """Return the rows in the order of every method but those that search."""
-        made = {"random": random.permutation(self.rows), OURS: self.rows[self.ours()]}
+        made = {"random": random.permutation(self.rows)}
         for method, (score, largest) in BY_SCORE.items():
             made[method] = self._by(score, largest=largest)
         for method, weights in CANDIDATES.items():
             made[method] = self._by_ranks(weights)
+        made[OURS] = self.rows[self.ours()]
         if HIDDEN in self.columns:
             made[PROMPTS] = self._by_ranks({HIDDEN: 1, "rarity": 1})
         return made
