@@ -52,7 +52,7 @@ def by_definition(network, training, inputs, labels=None):
     ranks = np.full(len(nearer), (known.sum() + 1) / 2)
     ranks[known] = stats.rankdata(nearer[known])
     chances = special.softmax(network(inputs).detach().numpy(), axis=1)
-    total = stats.rankdata(((chances**2).sum(1) - 1).round(12)) + ranks
+    total = 2.5 * stats.rankdata(((chances**2).sum(1) - 1).round(12)) + ranks
     return sorted(range(len(inputs)), key=lambda row: (total[row], row)), total
 
 
@@ -61,7 +61,7 @@ def test_the_order_is_that_of_the_definition(network, inputs, taught):
     expected, total = by_definition(network, inputs[:120], inputs[120:])
     assert queue.positions == expected
     assert [row.rank for row in queue] == list(range(1, 81))
-    np.testing.assert_allclose([row.score for row in queue], 1 - (total[expected] - 2) / (2 * 79))
+    np.testing.assert_allclose([row.score for row in queue], 1 - (total[expected] - 3.5) / (3.5 * 79))
     assert taught.inputs == 0
 
 

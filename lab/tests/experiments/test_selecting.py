@@ -55,7 +55,9 @@ def test_orders_follow_the_scores_and_sums_of_ranks():
     assert all(sorted(order.tolist()) == rows.tolist() for order in orders.values())
     assert orders[GINI].tolist() == rows[np.argsort(-columns["gini"][rows])].tolist()
     assert orders["margin"].tolist() == rows[np.argsort(columns["margin"][rows])].tolist()
-    ranks = stats.rankdata(-columns["gini"][rows]) + stats.rankdata(columns["trust"][rows])
+    trust = columns["trust"][rows]
+    ranks = 2.5 * stats.rankdata(-columns["gini"][rows]) + stats.rankdata(trust)
+    assert not np.isnan(trust).any()
     assert orders[OURS].tolist() == rows[np.argsort(ranks, kind="stable")].tolist()
     doubled = 2 * stats.rankdata(-columns["gini"][rows]) + stats.rankdata(columns["trust"][rows])
     assert orders["2 × DeepGini + trust"].tolist() == rows[np.argsort(doubled, kind="stable")].tolist()

@@ -24,8 +24,9 @@ from neuralcov.tap.inputs import Lengths
 
 CONFIDENCE = ("margin", "gini", "entropy")
 ALL_SCORES = ("gini", "margin", "entropy", TRUST, "dsc", "lsc", "mdsc", RARITY)
-# What ranks without labels, and how much each rank counts: doubt of the model, and doubt of the training data.
-USUAL: Mapping[str, float] = {"gini": 1.0, TRUST: 1.0}
+# What ranks without labels, and how much each rank counts: doubt of the model, and doubt of the training data. Of the
+# weights tried (the lab's `select`), these find faults soonest among those that are never far behind DeepGini.
+USUAL: Mapping[str, float] = {"gini": 2.5, TRUST: 1.0}
 # The same for models without classes, such as language models before they answer: by hidden states alone.
 SCORES_OF_STATES = ("lsc", "mdsc", RARITY)
 USUAL_OF_STATES: Mapping[str, float] = {"mdsc": 1.0, RARITY: 1.0}

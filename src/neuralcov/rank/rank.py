@@ -1,10 +1,10 @@
 """Rank inputs, those first that the model most likely gets wrong, without labels or with a few hundred.
 
-Without labels an input's place is the sum of two ranks: by DeepGini's 1 − Σ p², largest first, and by trust, the
-distance to training inputs of other classes over that to those of the predicted class, on the last layer before the
-output, smallest first. The one knows where the model hesitates, the other where training data speak against a decision
-that the model is sure of. With labels, logistic regression learns from the labelled inputs how much each of eight
-scores tells of faults.
+Without labels an input's place is a sum of two ranks: two and a half times that by DeepGini's 1 − Σ p², largest first,
+and that by trust, the distance to training inputs of other classes over that to those of the predicted class, on the
+last layer before the output, smallest first. The one knows where the model hesitates, the other where training data
+speak against a decision that the model is sure of. With labels, logistic regression learns from the labelled inputs how
+much each of eight scores tells of faults.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ def _add_suspicion(found: Gathered, name: str, weight: float, onto: np.ndarray) 
 
 
 def _learnt(found: Gathered, positions: np.ndarray, wrong: np.ndarray) -> Logistic:
-    """Learn weights from labelled inputs, held to those that rank without labels."""
+    """Learn weights from labelled inputs, held to the scores that rank without labels, each as much as the other."""
     features = torch.empty(len(positions), len(found.scores), dtype=torch.float64)
     # One array for all: a second one beside the last would cost 8 bytes an input.
     suspicion = np.empty(found.count)
@@ -220,8 +220,9 @@ def _learnt(found: Gathered, positions: np.ndarray, wrong: np.ndarray) -> Logist
         _add_suspicion(found, name, 1.0, suspicion)
         features[:, column] = torch.from_numpy(suspicion[positions])
     faults = torch.from_numpy(wrong)
-    weights = _usual(found)
-    usual = torch.tensor([weights.get(name, 0.0) for name in found.scores], dtype=torch.float64)
+    # Equal weights: with those that rank without labels, faults were found later on networks used for choosing.
+    names = _usual(found)
+    usual = torch.tensor([float(name in names) for name in found.scores], dtype=torch.float64)
     scale = fit_logistic(features @ usual[:, None], faults).weights
     return fit_logistic(features, faults, ridge=_RIDGE, prior=scale.clamp(min=0) * usual)
 
