@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ LEARNT, CLOTHO = "learnt from labels", "Clotho's idea"
 # With fewer faults, shares of them say nothing.
 FEWEST_FAULTS = 10
 _DIGITS = 5
+# Figures that are kept for every pool.
+EVERY_POOL = ("apfd", "at 5 %")
 Figures = dict[str, list[float]]
 
 
@@ -74,9 +77,19 @@ def judge(
         "inputs": len(truth),
         "faults": int(wrong.sum()),
         "clusters": len(set(clusters.tolist()) - {NOISE}),
-        "orders": made,
-        "after labels": learnt,
-        "after Clotho's labels": chosen,
+        "orders": _short(made),
+        "after labels": _short(learnt),
+        "after Clotho's labels": _short(chosen),
+    }
+
+
+def _short(made: Mapping[str, Figures]) -> dict[str, Figures]:
+    """Return the figures of every pool where ranges are given, of others the mean alone, so that files stay small."""
+    return {
+        method: {
+            name: values if name in EVERY_POOL else [round(fmean(values), _DIGITS)] for name, values in own.items()
+        }
+        for method, own in made.items()
     }
 
 
