@@ -128,7 +128,7 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         return (Buckets.empty(layout),)
 
     @override
-    def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
+    def upgrade(self, learnt: Any, state: Any, layout: Layout) -> tuple[Any, Any]:
         return learnt, state.as_distinct() if isinstance(state, Buckets) else state
 
     @override
