@@ -135,6 +135,8 @@ def test_a_gate_is_not_met_while_an_alarm_stands(run, files):
     assert (code, "WAIVED: alarm:unlike" in out) == (0, True)
     code, _, err = run(*asked, "--allow-alarm", "unlike")
     assert (code, "expected a reason" in err) == (2, True)
+    code, _, err = run(*asked, "--allow-alarm", "unlike training=on purpose")
+    assert (code, "no alarm is called 'unlike training'; there are accuracy," in " ".join(err.split())) == (2, True)
 
 
 def test_policies(run, files, tmp_path):
