@@ -44,7 +44,7 @@ CRITERIA: tuple[Any, ...] = (
     nc.LCC(),
     nc.LCC(sketch=4096),
 )
-TRAINING, BATCH, CLASSES = 200, 500, 10
+TRAINING, NUMBERS, CLASSES = 200, 1 << 20, 10
 
 
 def file_bytes(state: Any) -> int:
@@ -67,8 +67,9 @@ def grown(criterion: Any, widths: dict[str, int], inputs: int) -> Any:
     cov = nc.Coverage.of_layers(widths, [criterion], memory="1TiB", keys="none")
     if criterion.learns:
         cov.calibrate(activations=batch(TRAINING))
-    for start in range(0, inputs, BATCH):
-        cov.update(activations=batch(min(BATCH, inputs - start)))
+    size = NUMBERS // max(widths.values())
+    for start in range(0, inputs, size):
+        cov.update(activations=batch(min(size, inputs - start)))
     return cov.states[0]
 
 
