@@ -11,7 +11,6 @@ import neuralcov as nc
 from neuralcov.tap import Batch, Tap
 from tests.tap.relevance_support import Residual, explain, images, seeded, vectors
 
-
 # The model, before and after
 
 
