@@ -156,6 +156,9 @@ def _notes(folder: JobFolder, experiment: str | None) -> list[str]:
         device = " --device cuda" if any("NVIDIA" in machine for machine in machines) else ""
         seeded = f" --seed {seeds[0]}" if seeds and seeds[0] != 0 else ""
         notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}{device}{seeded}{divided}`."
+    toys = [name for name in scale.made_up if experiment in (None, name) and any(job.belongs_to(name) for job in made)]
+    if toys:
+        notes.append(f"The data of {' and '.join(toys)} are made up on the spot: what is right there means little.")
     attacks: dict[str, list[float]] = {}
     first = folder.first_runs()
     for job in made:

@@ -13,7 +13,6 @@ from neuralcov_lab.experiments.tables import markdown
 
 # A folder of results within that of the others: the whole panel, LCC among them, made on two cores.
 PLACE = "small"
-_TOY = "toy"
 _BASES = (ALONE, EQUAL, ON_TOP)
 
 
@@ -32,16 +31,11 @@ def panel_section(folder: JobFolder) -> list[str]:
     if not (inner.path / "plan.json").is_file():
         return []
     every, scale = beside(comparisons(inner), LATER), inner.plan()[0]
-    toys = {
-        name
-        for name, data in (("diversity-text", scale.text), ("diversity-generative", scale.generator))
-        if data == _TOY
-    }
-    alike = [one for one in every if one.experiment not in toys]
+    alike = [one for one in every if one.experiment not in scale.made_up]
     if not alike:
         return []
     chosen = best_settings(alike)
-    left_out = [one for one in every if one.experiment in toys]
+    left_out = [one for one in every if one.experiment in scale.made_up]
     toy = (
         f" Texts and images of a generator are made up at this scale: {len(left_out)} orders among them, of which "
         f"{LATER} gets {sum(one.right(LATER) for one in left_out)} right, are left out."
