@@ -36,7 +36,7 @@ def least_sure(
     padding = 0 if samples.text_call is None else samples.text_call.padding
     stored = format_of(samples.inputs, levels=samples.levels, padding=padding)
     found = []
-    for inputs, labels in zip(samples.inputs.split(batch), samples.labels.split(batch), strict=True):
+    for inputs, labels in zip(torch.split(samples.inputs, batch), torch.split(samples.labels, batch), strict=True):
         ready = to_device(prepare(stored.decode(inputs)), torch.device(device))
         told = confidence(plain_output(call(model, ready)), len(inputs))
         if told is None:
