@@ -168,17 +168,16 @@ def errors_section(results: Results) -> list[str]:
 
 def errors_takeaway(results: Results) -> str:
     """Say how often two errors cover the mean of fresh draws, where 95 % would be right."""
-    said = []
     drawn = [own for result in results.values() for sizes in result["suites"].values() for own in sizes.values()]
     if not drawn:
         return "**Nothing was drawn:** there are too few inputs."
-    for figure in ("value", "relative"):
-        found = [own[figure] for own in drawn]
-        covers = [own["covers mean"] for own in found]
-        ratios = [own["error"] / own["deviation"] for own in found if own["deviation"]]
-        apart = f" (errors are {min(ratios):.2f} to {max(ratios):.2f} times the deviation of draws)" if ratios else ""
-        said.append(
-            f"of {figure if figure == 'relative' else 'the value'} in {mean(covers):.0%} of cases on average, "
-            f"{min(covers):.0%} to {max(covers):.0%} by suite and size{apart}"
-        )
-    return f"**Two errors cover the mean of fresh draws** {'; '.join(said)}."
+    covered, sizes = [], []
+    for figure, name in (("value", "the value"), ("relative", "`relative`")):
+        covers = [own[figure]["covers mean"] for own in drawn]
+        covered.append(f"{mean(covers):.0%} of cases for {name} ({min(covers):.0%} to {max(covers):.0%})")
+        ratios = [own[figure]["error"] / own[figure]["deviation"] for own in drawn if own[figure]["deviation"]]
+        sizes.append(f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios else "no")
+    return (
+        f"**Two errors cover the mean of fresh draws in {' and in '.join(covered)},** where 95 % is meant. The errors "
+        f"stated are {' and '.join(sizes)} times how far draws differ."
+    )
