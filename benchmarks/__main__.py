@@ -128,7 +128,7 @@ def _run(
     runs: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "small": lambda: small.small(found, sizes, count, rules, repeats),
         "half": lambda: small.half(found, *((1000, 40) if full else (10, 8)), rules, repeats),
-        "lcc": lambda: _lcc(found, taught({"LCC"}), full),
+        "lcc": lambda: _lcc(found, taught({"LCC"}), full, large, repeats),
         "operations": lambda: operations.operations(found, 100 if full else 32, rules),
         "profiles": lambda: operations.profiles(found, operations.worst(results, 3), full),
         "calibration": lambda: assess.calibration(found, CRITERIA),
@@ -145,10 +145,19 @@ def _run(
     return runs[part]()
 
 
-def _lcc(found: Subject, criteria: tuple[Any, ...], full: bool) -> Iterator[dict[str, Any]]:
-    for rows in judging.gains(found, criteria, (64, 1024, 16384) if full else (16,), 10_000 if full else 200):
-        yield {"judging": rows}
-    yield {"judging": rows, "wide": wide.wide_layers(found.device, full)}
+def _lcc(
+    found: Subject, criteria: tuple[Any, ...], full: bool, batch_size: int, repeats: int
+) -> Iterator[dict[str, Any]]:
+    part: dict[str, Any] = {}
+    for rows in judging.gains(found, criteria, (64, 1024, 16384) if full else (16, 256), 10_000 if full else 200):
+        part["judging"] = rows
+        yield part
+    # Wide layers alone take seconds, on a CPU too.
+    part["wide"] = wide.wide_layers(found.device, full or found.device.type == "cpu")
+    yield part
+    for rows in assess.assess(found, criteria, batch_size, repeats):
+        part["assess"] = rows
+        yield part
 
 
 def _machine(device: torch.device) -> dict[str, Any]:

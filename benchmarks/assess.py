@@ -22,7 +22,8 @@ def assess(found: Subject, criteria: tuple[Any, ...], batch_size: int, repeats: 
     rows: dict[str, Any] = {}
     names = {criterion.name for criterion in TOGETHER}
     one_pass = [(criterion.name, (criterion,)) for criterion in criteria]
-    one_pass.append(("all", tuple(criterion for criterion in criteria if criterion.name in names)))
+    if len(criteria) > 1:
+        one_pass.append(("all", tuple(criterion for criterion in criteria if criterion.name in names)))
     for name, chosen in one_pass:
         coverage, said = nc.Coverage(found.model, list(chosen)), [""]
         # Once for each coverage, usually while calibrating.

@@ -154,6 +154,15 @@ def _lcc(results: dict[str, Any]) -> str:
     judged = part["judging"]["criteria"]["LCC"]
     rows = [[f"{int(size):,}", f"{row['candidates per second']:,.0f}"] for size, row in judged.items()]
     text = _table(["candidates at once", "judged per second"], rows)
+    if "assess" in part:
+        cost = part["assess"]
+        figures = cost["criteria"]["LCC"]
+        text = (
+            f"{cost['inputs']:,} inputs, ResNet50 for 32×32, batches of {cost['size']:,}: plain forward pass "
+            f"{cost['forward seconds']:.3g} s, with LCC {figures['seconds']:.3g} s, {figures['ratio']:.2f} times as "
+            f"long. {_machine(results)}\n\nCandidates whose outputs are given, after "
+            f"{part['judging']['observed before']:,} observed inputs:\n\n{text}"
+        )
     if "wide" in part:
         wide = part["wide"]["seconds of an update"]
         rows = [

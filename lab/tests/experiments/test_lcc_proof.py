@@ -6,16 +6,21 @@ import pytest
 import torch
 
 import neuralcov as nc
-from neuralcov_lab.experiments import ExperimentContext, JobFolder, run_jobs
+from neuralcov import criteria
+from neuralcov_lab.experiments import ExperimentContext, JobFolder, run_jobs, takeaways
+from neuralcov_lab.experiments.comparisons import ALONE, ON_TOP, Comparison
 from neuralcov_lab.experiments.lcc import images, plan, texts
 from neuralcov_lab.experiments.lcc.figures import OVER, Measure
 from neuralcov_lab.experiments.lcc.judged import Judged, jobs_by_part, score, wrong_orders
 from neuralcov_lab.experiments.lcc.maps import Cut, Map
-from neuralcov_lab.experiments.lcc.page import proof_page
+from neuralcov_lab.experiments.lcc.network_sections import fooling_section, fooling_takeaway
+from neuralcov_lab.experiments.lcc.page import proof_lead, proof_page
+from neuralcov_lab.experiments.lcc.panel import best_settings, panel_section, panel_takeaway
 from neuralcov_lab.experiments.lcc.projections import Directions, project
 from neuralcov_lab.experiments.lcc.small import train_on_the_spot
 from neuralcov_lab.experiments.lcc.subjects import proof_plan, proof_subject
 from neuralcov_lab.experiments.lcc.variants import variants
+from neuralcov_lab.experiments.ranking import family
 
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
 SUBJECTS = ("digits", "lstm", "mlp-toy")
@@ -165,15 +170,74 @@ def test_the_page_says_first_what_is_wrong_and_shows_every_part(proof):
     assert titles == [
         "## What it gets wrong",
         "## Orders",
-        "## Settings",
         "## What `next` foretells",
         "## `relative` of inputs like training data",
         "## Errors",
         "## Suites made to fool it",
         "## Across checkpoints and seeds",
+        "## Settings",
     ]
     assert "| KMNC(100) |" in page
     assert "nan" not in page.lower().replace("finance", "")
+
+
+def test_every_section_opens_with_what_to_take_away(proof):
+    lead, page = proof_lead(proof), proof_page(proof, ["A note."])
+    assert lead.startswith("- **LCC puts ")
+    assert "`relative` is fooled by" in lead or "No suite reads more varied" in lead
+    for title in (
+        "What `next` foretells",
+        "Errors",
+        "Suites made to fool it",
+        "Across checkpoints and seeds",
+        "Settings",
+    ):
+        assert page.partition(f"## {title}\n\n")[2].startswith("**"), title
+    # Behind folds there are no folds.
+    assert all(part.count("<details>") <= 1 for part in page.split("</details>"))
+    whole = takeaways.page("lcc", lead, page)
+    assert all(part.count("<details>") <= 1 for part in whole.split("</details>"))
+
+
+def test_stability_is_about_every_criterion(proof):
+    measured = jobs_by_part(proof)["stability"]["mlp-digits"]["models"][0]["suites"]["test"]
+    names = {family(name) for name in measured}
+    assert {kind.__name__ for kind in criteria.ALL} <= names
+
+
+def test_suites_that_read_above_the_test_inputs_are_named():
+    drawn = {"LCC.relative": 1.0, "LCC.off_map": 0.01, "LCC.expected_off_map": 0.01, "LCC.value": 0.1}
+    drawn |= {"SNAC": 0.1, "inputs": 10}
+    suites = {"test": [drawn], "noise": [drawn | {"LCC.relative": 0.1, "SNAC": 0.2}], "blurred": [drawn]}
+    results = {"one": {"suites": suites}, "two": {"suites": suites | {"noise": [drawn | {"LCC.relative": 1.2}]}}}
+    assert fooling_takeaway(results) == (
+        "**`relative` is fooled by:** noise (on 1 of 2). It puts none of the 1 others above them."
+    )
+    table = "\n".join(fooling_section(results))
+    assert "| LCC.relative | 1 of 4 | 0 of 2 | 1 of 2 |" in table
+    assert "| SNAC | 1 of 4 | 1 of 2 | 0 of 2 |" in table
+
+
+def test_a_panel_takes_the_best_setting_of_the_others_and_lcc_as_defined():
+    def one(experiment, basis, runs):
+        return Comparison(experiment, "mlp", "noise", basis, ("test", "x1"), (10, 10), runs)
+
+    right, wrong = [[2.0, 1.0]], [[1.0, 2.0]]
+    found = [
+        one("faults", ALONE, {"LCC": right, "LCC(over=mean)": right, "NC(0.25)": wrong, "NC(0.5)": right}),
+        one("faults", ON_TOP, {"LCC": right, "LCC(over=mean)": right, "NC(0.25)": wrong, "NC(0.5)": wrong}),
+        one("perturbations", ALONE, {"LCC": wrong, "LCC(over=mean)": right, "NC(0.25)": wrong, "NC(0.5)": right}),
+    ]
+    chosen = best_settings(found)
+    assert {name: str(own.total) for name, own in chosen.items()} == {"LCC": "2/3", "NC(0.5)": "2/3"}
+    assert panel_takeaway(chosen) == (
+        "**LCC gets 2 of 3 orders right; no other criterion gets more right.** At least one other is ahead of it in "
+        f"perturbations, {ALONE} (0/1; NC(0.5) 1/1). It is ahead of all in faults, {ON_TOP} (1/1; NC(0.5) 0/1)."
+    )
+
+
+def test_without_a_panel_the_page_says_nothing_of_it(tmp_path):
+    assert panel_section(JobFolder(tmp_path)) == []
 
 
 def test_what_is_not_scaled_lies_off_the_map(proof):

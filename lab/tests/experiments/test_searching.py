@@ -7,6 +7,7 @@ import torch
 import neuralcov as nc
 from neuralcov import demo
 from neuralcov_lab.experiments import ExperimentContext, JobFolder, run_jobs
+from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.report import write_report
 from neuralcov_lab.experiments.scales import FULL, SMOKE
 from neuralcov_lab.experiments.searching import guides, retraining, rules
@@ -17,6 +18,7 @@ from neuralcov_lab.experiments.searching.measures import (
     nearest,
     outputs_in_three_ways,
 )
+from neuralcov_lab.experiments.searching.page import guides_lead
 from neuralcov_lab.experiments.searching.subjects import features, predicted, search_subject
 
 
@@ -116,6 +118,20 @@ def test_unsure_seeds_are_those_of_a_plain_loop(subject, context):
     assert chosen == {image for _, image in right[:12]}
 
 
+def test_reviews_are_scored_by_class_and_give_unsure_seeds(context):
+    """A network of reviews takes tokens and lengths, and gives one logit."""
+    reviews = search_subject(context, "lstm")
+    some = reviews.seeds(context, 40, 0)
+    with torch.no_grad():
+        logits = reviews.model(some.inputs, some.lengths)[:, 0]
+    assert torch.equal(predicted(reviews.model, reviews, some.inputs), (logits > 0).long())
+    chosen = reviews.unsure_seeds(context, 8, 0)
+    sure = sorted(logits[(logits > 0).long() == some.labels].abs().tolist())
+    with torch.no_grad():
+        found = reviews.model(chosen.inputs, chosen.lengths)[:, 0]
+    assert sorted(found.abs().tolist()) == pytest.approx(sure[:8], abs=1e-5)
+
+
 def test_a_switch_turns_one_rule_and_nothing_else():
     for name, fields in rules.SWITCHED.items():
         before, after = (
@@ -139,7 +155,7 @@ def test_jobs_give_pages(tmp_path, context):
     assert not outcome.failed
     write_report(folder)
     pages = {name: (tmp_path / f"fuzz-{name}.md").read_text() for name in ("guides", "rules", "retraining")}
-    assert "over random with validity: distinct " in pages["guides"]
+    assert f"| digits | {guides.DEFAULT} (the default) | 1 |" in pages["guides"]
     assert "| published" not in pages["rules"]
     assert "### published, one rule switched to ours, under NLC" in pages["rules"]
     assert "| clean |" in pages["retraining"]
@@ -150,6 +166,23 @@ def test_jobs_give_pages(tmp_path, context):
     accuracy = done["fuzz-retraining.digits"]["accuracy"]
     assert accuracy["before"]["faults from test inputs"] == 0
     assert accuracy["with faults"]["faults from test inputs"] > accuracy["without faults"]["faults from test inputs"]
+
+
+def test_the_lead_says_where_twice_as_much_is_found():
+    def job(network, way, distinct, natural, clusters):
+        found = {"calls": 1000, "distinct": distinct, "roots": distinct, "natural": natural, "pairs": 9}
+        content = {"parameters": {"network": network, "way": way}, "result": found | {"clusters": clusters}}
+        return JobResult(f"{network} {way}", content)
+
+    jobs = [job("one", guides.RANDOM, 40, 10, 5), job("one", guides.DEFAULT, 90, 20, 5)]
+    said = guides_lead(jobs)
+    assert said.endswith("reached by the default on one. Fewer pairs of classes or clusters: nowhere.")
+    jobs += [job("other", guides.RANDOM, 40, None, 5), job("other", guides.DEFAULT, 90, None, 5)]
+    assert "on one, other (natural ones not judged)." in guides_lead(jobs)
+    jobs += [job("last", guides.RANDOM, 40, 10, 5), job("last", guides.DEFAULT, 60, 20, 4)]
+    said = guides_lead(jobs)
+    lacking = "not reached on last (distinct 1.50 ×, roots 1.50 ×)"
+    assert said.endswith(f"{lacking}. Fewer pairs of classes or clusters: clusters on last.")
 
 
 def test_the_full_scale_has_three_image_networks_and_the_lstm():

@@ -57,7 +57,7 @@ from neuralcov.report.text import show_value
 from neuralcov.sources.data import parse_channels
 from neuralcov.sources.models import weights_of
 
-fuzz = typer.Typer(help="Search for inputs a model gets wrong, guided by coverage.", no_args_is_help=True)
+fuzz = typer.Typer(help="Search for inputs a model gets wrong.", no_args_is_help=True)
 
 
 @fuzz.command()

@@ -1,4 +1,4 @@
-"""Coverage-guided search for inputs that a model gets wrong."""
+"""Search for inputs that a model gets wrong."""
 
 from neuralcov.fuzz.campaign.dataset import export_dataset
 from neuralcov.fuzz.campaign.overview import overview

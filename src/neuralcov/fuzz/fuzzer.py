@@ -33,20 +33,20 @@ from neuralcov.fuzz.validity import Validity, usual_rule
 
 
 class Fuzzer:
-    """Search for inputs that a model gets wrong, guided by coverage.
+    """Search for inputs that a model gets wrong.
 
-    First coverage observes the seeds. Then, again and again: a seed is sampled and mutated up to ``tries`` times; the
-    first mutant that is acceptable and raises coverage is kept and becomes a seed itself. ``wave`` seeds advance
-    together, each with one candidate at a time: the candidates are mutated, run and judged as one batch, and admitted
-    in order, each judged on the coverage it meets. With ``wave=1`` this is the algorithm of the NLC paper (Yuan, Pang
-    and Wang, 2023), with two changes after DeepHunter (Xie et al., 2019): a mutant is compared with its root input
-    moved by the lineage's geometric mutation, and a lineage holds at most one.
+    A guide chooses parents, first the seeds; each is mutated until a mutant is acceptable. The model is run on that,
+    and it is a fault if the model was right on the root input and is not on the mutant, whether or not the mutant is
+    kept as a parent of further ones. ``wave`` parents advance together, each with one candidate at a time: candidates
+    are mutated, run and judged as one batch, and admitted in order, each judged on the coverage it meets.
 
-    A mutant is a fault if the model was right on the root input and is not on the mutant, whether or not the mutant
-    is kept. ``guide=`` searches otherwise than by coverage, see ``FuzzSettings``.
+    By default parents and mutations go by how near inputs are to being misread, and mutants that come nearer or raise
+    coverage are kept; see ``FuzzSettings``. With ``guide="coverage"`` and ``wave=1`` this is the algorithm of the NLC
+    paper (Yuan, Pang and Wang, 2023), with two changes after DeepHunter (Xie et al., 2019): a mutant is compared with
+    its root input moved by the lineage's geometric mutation, and a lineage holds at most one.
 
     Args:
-        coverage: holds the model and the criteria that guide; a mutant is kept if any of them gains.
+        coverage: holds the model and the criteria; guides that go by coverage keep a mutant if any of them gains.
         inputs: the seeds: images as bytes or floats in [0, 1], or tokens ``(inputs, length)``.
         labels: their classes; by default what the model predicts for them.
         mutations: by default ``image_mutations`` or ``text_mutations`` for inputs of that format.

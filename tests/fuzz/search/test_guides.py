@@ -16,6 +16,7 @@ from neuralcov.fuzz.campaign.reader import open_campaign
 from neuralcov.fuzz.search.guides import below_best, form_weights, mutation_weights
 from neuralcov.fuzz.settings import GUIDES
 from tests.fuzz.support import fuzzer_of
+from tests.fuzz.test_resume import same_campaign
 
 ALL = [*({"guide": name} for name in GUIDES), {"guide": "random", "check_random": True}]
 ALL += [{**some, "mutation_choice": by} for some in ALL for by in ("bandit", "forecast")]
@@ -135,6 +136,21 @@ def test_every_guide_resumes_to_the_bit(net, digits, tmp_path, some):
     assert stored.counts.seen == live.counts.seen
     for name in ("form_runs", "form_rewards", "parent_runs", "parent_faults", "misread_anew", "found"):
         assert np.array_equal(getattr(stored.experience, name), getattr(live.experience, name)), name
+
+
+@pytest.mark.parametrize("some", ALL, ids=ids)
+def test_every_guide_goes_on_after_a_kill(net, digits, tmp_path, some):
+    """Coverage from the start, two waves of the log and a torn one are left: what comes of it is the whole campaign."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    fuzzer_of(net, digits, [nc.NC(0.95)], wave=16, folder=whole, **some).run(calls=90)
+    fuzzer_of(net, digits, [nc.NC(0.95)], wave=16, folder=killed, **some).run(iterations=0)
+    packs = [len(content) + 16 for content in CampaignFolder(whole).log.read()]
+    assert len(packs) > 4
+    (killed / "queue.log").write_bytes((whole / "queue.log").read_bytes()[: sum(packs[:2]) + 21])
+    with pytest.warns(nc.CoverageWarning, match="bytes were no whole wave and were cut off"):
+        campaign = fuzzer_of(net, digits, [nc.NC(0.95)], wave=16, folder=killed, **some).resume(calls=90)
+    assert campaign.exact
+    same_campaign(whole, killed, covered="coverage" in some["guide"])
 
 
 def test_elites_are_those_of_a_plain_loop():

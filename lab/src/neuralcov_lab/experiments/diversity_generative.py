@@ -10,7 +10,7 @@ from neuralcov_lab import zoo
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.measuring import CalibratedCriteria, ModelReader
-from neuralcov_lab.experiments.scales import Scale
+from neuralcov_lab.experiments.scales import TOY, Scale
 from neuralcov_lab.experiments.settings import panel_settings
 from neuralcov_lab.experiments.subjects import trained
 from neuralcov_lab.experiments.suites import Latents, generative_schemes, normal_latents
@@ -52,7 +52,7 @@ def schemes(context: ExperimentContext, run: int) -> dict[str, Any]:
 
 def _network(context: ExperimentContext) -> zoo.Generator:
     def make() -> zoo.Generator:
-        toy = context.scale.generator == "toy"
+        toy = context.scale.generator == TOY
         net = toy_generator() if toy else trained("generator", context.scale.generator)
         assert isinstance(net, zoo.Generator)
         return net.to(context.device).eval()

@@ -11,7 +11,7 @@ from neuralcov_lab import zoo
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.measuring import CalibratedCriteria
-from neuralcov_lab.experiments.scales import Scale
+from neuralcov_lab.experiments.scales import TOY, Scale
 from neuralcov_lab.experiments.settings import panel_settings
 from neuralcov_lab.experiments.subjects import seeds_of, trained
 from neuralcov_lab.experiments.suites import ShuffledWords
@@ -84,7 +84,7 @@ def review_subject(context: ExperimentContext) -> tuple[nn.Module, zoo.Samples, 
 
     def make() -> tuple[nn.Module, zoo.Samples, zoo.Samples]:
         count = context.scale.reviews
-        if context.scale.text == "toy":
+        if context.scale.text == TOY:
             train, test = toy_reviews(count, 1), toy_reviews(count, 2)
             model = toy_lstm(train)
         else:

@@ -11,13 +11,14 @@ from torch import nn
 from neuralcov.core.errors import InputError
 from neuralcov_lab import zoo
 from neuralcov_lab.experiments.context import ExperimentContext
+from neuralcov_lab.experiments.scales import TOY
 from neuralcov_lab.experiments.subjects import TEST_ROWS, TRAIN_ROWS, Subject, some_samples, trained
 from neuralcov_lab.experiments.suites import NORMALISED, PIXEL, NoisyCopies, SubstitutedWords
 from neuralcov_lab.experiments.toys import STEPS, WORDS, toy_classifier, toy_reviews, toy_rows
 from neuralcov_lab.networks.imagenet import MEAN, STD
 
 IMAGES, TEXTS, ROWS = "images", "texts", "rows"
-TOY, IMAGENET = "toy", "imagenet"
+IMAGENET = "imagenet"
 # How the network at many stages is trained: `neuralcov train convnet --seed S --keep 1 ... --keep 10`.
 STAGED, SEEDS, EPOCHS = "convnet-fashion-mnist", (0, 1, 2), tuple(range(1, 11))
 

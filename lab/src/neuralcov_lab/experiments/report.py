@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from neuralcov_lab.experiments.companions import LATER, checks, joined
 from neuralcov_lab.experiments.comparisons import Comparison, comparisons
 from neuralcov_lab.experiments.jobs import DONE, JobFolder, JobResult, estimate, write_json
 from neuralcov_lab.experiments.lcc.page import proof_lead, proof_page
+from neuralcov_lab.experiments.lcc.panel import panel_section
 from neuralcov_lab.experiments.lcc.plan import NAME as LCC
 from neuralcov_lab.experiments.ranking import Standing, beside, costs, planned_criteria, ranking
 from neuralcov_lab.experiments.searching import guides, retraining, rules
@@ -68,7 +70,7 @@ def write_report(folder: JobFolder) -> list[Path]:
         if jobs:
             page(name, say(jobs), "\n\n".join([words, *_notes(folder, name), build(jobs)]))
     for name, say, write in (
-        (LCC, proof_lead, proof_page),
+        (LCC, proof_lead, partial(proof_page, beside=panel_section(folder))),
         (SELECT, select_lead, select_page),
         (guides.NAME, guides_lead, guides_page),
         (rules.NAME, rules_lead, rules_page),
@@ -99,6 +101,7 @@ def _index(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[S
         "By experiment and way of measuring:",
         tables.parts_table([standing for standing in standings if standing.total.judged]),
         *_beside_later(found),
+        *panel_section(folder),
         *_companions(folder),
         f"The paper: {paper.source()}.",
         _missing(folder),
@@ -153,6 +156,9 @@ def _notes(folder: JobFolder, experiment: str | None) -> list[str]:
         device = " --device cuda" if any("NVIDIA" in machine for machine in machines) else ""
         seeded = f" --seed {seeds[0]}" if seeds and seeds[0] != 0 else ""
         notes[0] += f" Made by `neuralcov reproduce {experiment} --scale {scale.name}{device}{seeded}{divided}`."
+    toys = [name for name in scale.made_up if experiment in (None, name) and any(job.belongs_to(name) for job in made)]
+    if toys:
+        notes.append(f"The data of {' and '.join(toys)} are made up on the spot: what is right there means little.")
     attacks: dict[str, list[float]] = {}
     first = folder.first_runs()
     for job in made:

@@ -25,6 +25,8 @@ _SIZES = (
     "pictured",
 )
 
+TOY = "toy"
+
 _FREE = frozenset(
     {
         "batch",
@@ -46,7 +48,7 @@ class Scale:
     """Hold the sizes of all experiments.
 
     Args:
-        name: ``smoke`` or ``full``.
+        name: ``smoke``, ``small`` or ``full``.
         networks: image classifiers, the one that single-network experiments use first.
         batch: inputs per forward pass.
         chunk: inputs at a time for criteria whose value depends on how inputs are batched.
@@ -142,6 +144,12 @@ class Scale:
                 return f"{field.name} {theirs!r} and not {ours!r}"
         return None
 
+    @property
+    def made_up(self) -> tuple[str, ...]:
+        """The experiments whose data are made up on the spot: they show that everything works, and no more."""
+        behind = {"diversity-text": self.text, "diversity-generative": self.generator}
+        return tuple(experiment for experiment, data in behind.items() if data == TOY)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return asdict(self)
@@ -219,9 +227,9 @@ SMOKE = Scale(
     fuzz_wave=60,
     path_training=600,
     path_inputs=200,
-    text="toy",
+    text=TOY,
     reviews=300,
-    generator="toy",
+    generator=TOY,
     generated=400,
     pictured=300,
 )

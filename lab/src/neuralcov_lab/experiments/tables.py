@@ -34,6 +34,11 @@ def _row(values: Sequence[str]) -> str:
     return "| " + " | ".join(values) + " |"
 
 
+def fold(summary: str, text: str) -> str:
+    """Put a part of a page behind a fold."""
+    return f"<details><summary>{summary}</summary>\n\n{text}\n\n</details>"
+
+
 def shown(criterion: str, value: float | None, spread: float = 0.0) -> str:
     """Write a value in its criterion's unit: shares in per cent, counts whole, the rest with four figures.
 

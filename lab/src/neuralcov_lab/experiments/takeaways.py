@@ -14,6 +14,7 @@ from neuralcov_lab.experiments.comparisons import ALONE, EQUAL, ON_TOP, Comparis
 from neuralcov_lab.experiments.fuzzing import RANDOM
 from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.ranking import Score, Standing, family
+from neuralcov_lab.experiments.tables import fold
 
 TITLES = {
     "diversity-image": "Test images against noisy copies of a few of them",
@@ -58,6 +59,7 @@ _PLOTS = {
 } | dict.fromkeys(EXPECTED, "Share of orders right by setting")
 _LONG = 20
 _TABLE = re.compile(r"(?:^\|.*\|$\n?)+", re.MULTILINE)
+_FOLD = re.compile(r"(<details>.*?</details>)", re.DOTALL)
 
 
 def page(name: str, lead: str, text: str, drawn: bool = True) -> str:
@@ -72,7 +74,9 @@ def page(name: str, lead: str, text: str, drawn: bool = True) -> str:
     parts = [f"# {TITLES[name]}", lead]
     if drawn and name in _PLOTS:
         parts.append(f"![{_PLOTS[name]}](plots/{plot_of(name)}.png)")
-    return "\n\n".join([*parts, _TABLE.sub(_folded, text)]) + "\n"
+    # What is behind a fold already needs no other.
+    text = "".join(part if part.startswith("<details>") else _TABLE.sub(_folded, part) for part in _FOLD.split(text))
+    return "\n\n".join([*parts, text]) + "\n"
 
 
 def plot_of(name: str) -> str:
@@ -85,8 +89,7 @@ def _folded(match: re.Match[str]) -> str:
     rows = table.count("\n") - 1
     if rows <= _LONG:
         return match[0]
-    end = "\n" if match[0].endswith("\n") else ""
-    return f"<details><summary>Show the table ({rows} rows)</summary>\n\n{table}\n\n</details>{end}"
+    return fold(f"Show the table ({rows} rows)", table) + ("\n" if match[0].endswith("\n") else "")
 
 
 def of_orders(name: str, found: Sequence[Comparison]) -> str:

@@ -1,4 +1,4 @@
-"""What makes a kept mutant a fault: a wrong class, a second model that disagrees, checks of one's own."""
+"""What makes a mutant a fault: a wrong class, a second model that disagrees, checks of one's own."""
 
 from __future__ import annotations
 

@@ -2,79 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from statistics import mean, stdev
-from typing import Any
+from collections.abc import Sequence
 
 from neuralcov.core.abundance import share_interval
 from neuralcov_lab.experiments.jobs import JobResult
-from neuralcov_lab.experiments.lcc.honesty import FRESH, TEST
+from neuralcov_lab.experiments.lcc.honest_sections import (
+    errors_section,
+    errors_takeaway,
+    next_section,
+    next_takeaway,
+    relative_section,
+    relative_takeaway,
+)
 from neuralcov_lab.experiments.lcc.judged import Judged, all_orders, jobs_by_part, score, wrong_orders
-from neuralcov_lab.experiments.lcc.stability import CLASSES
+from neuralcov_lab.experiments.lcc.network_sections import (
+    fooling_section,
+    fooling_takeaway,
+    stability_section,
+    stability_takeaway,
+)
+from neuralcov_lab.experiments.lcc.plan import NEW
 from neuralcov_lab.experiments.lcc.variants import LCC, VARIANTS, variants
-from neuralcov_lab.experiments.tables import markdown
+from neuralcov_lab.experiments.tables import fold, markdown
 
 # Orders among suites of different sizes; the others are at equal size.
 _WHOLE = ("sizes", "copies, all", "copies, more")
+_SECTIONS = (
+    ("next", next_section, next_takeaway),
+    ("relative", relative_section, relative_takeaway),
+    ("errors", errors_section, errors_takeaway),
+    ("fooling", fooling_section, fooling_takeaway),
+    ("stability", stability_section, stability_takeaway),
+)
 
 
-def proof_page(jobs: Sequence[JobResult], notes: Sequence[str]) -> str:
-    """Return the page."""
+def proof_page(jobs: Sequence[JobResult], notes: Sequence[str], beside: Sequence[str] = ()) -> str:
+    """Return the page.
+
+    Args:
+        jobs: of the proof.
+        notes: paragraphs for its head.
+        beside: paragraphs on LCC among all criteria, which other jobs measured.
+    """
     parts = jobs_by_part(jobs)
     sections = [*notes]
     judged = list(all_orders(parts))
     if judged:
-        sections += [*wrong_orders(judged), *_orders(judged), *_variants(judged)]
-    for part, write in (
-        ("next", _next),
-        ("relative", _relative),
-        ("errors", _errors),
-        ("fooling", _fooling),
-        ("stability", _stability),
-    ):
+        sections += [*wrong_orders(judged), *_orders(judged)]
+    sections += beside
+    for part, write, _ in _SECTIONS:
         if part in parts:
             sections += write(parts[part])
-    return "\n\n".join(sections)
+    # Settings last: they matter to those who would change them.
+    return "\n\n".join([*sections, *(_variants(judged) if judged else ())])
 
 
 def proof_lead(jobs: Sequence[JobResult]) -> str:
-    """Say how many known orders LCC and the others get right, and how near 1 ``relative`` is where it should be."""
+    """Say how many known orders LCC and the others get right, where it is behind, and what its figures are worth."""
     parts = jobs_by_part(jobs)
     judged = list(all_orders(parts))
-    said = []
-    if judged:
-        scores = {name: score(judged, name)[:2] for name in judged[0].signs if name not in VARIANTS}
-        right, total = scores.pop(LCC)
-        others = ", ".join(f"{name} {own}" for name, (own, _) in sorted(scores.items(), key=lambda s: -s[1][0]))
-        networks = len({one.subject for one in judged})
-        said.append(f"**LCC puts {right} of {total} known orders right on {networks} networks** ({others}).")
-    if "relative" in parts:
-        fresh = [
-            mean(found["relative"])
-            for result in parts["relative"].values()
-            for number, own in result["calibrations"].items()
-            for size, found in own.get(FRESH, {}).items()
-            if int(size) <= int(number)
-        ]
-        if fresh:
-            said.append(
-                f"`relative` is {min(fresh):.2f} to {max(fresh):.2f} for fresh training inputs, where it should be "
-                "1.0, up to as many as it was calibrated with."
-            )
-    return " ".join(said) or "Parts of the proof that are not about orders."
+    lines = _orders_takeaway(judged) if judged else []
+    lines += [take(parts[part]) for part, _, take in _SECTIONS if part in parts]
+    return "\n".join(f"- {line}" for line in lines) or "Parts of the proof that are not about orders."
+
+
+def _orders_takeaway(judged: Sequence[Judged]) -> list[str]:
+    names = _names(judged)
+    networks = len({one.subject for one in judged})
+    right, total, _ = score(judged, LCC)
+    low, high = share_interval(right, total)
+    lines = [
+        f"**LCC puts {right} of {total} known orders right on {networks} networks,** {low:.0%} to {high:.0%} with 95 % "
+        f"certainty ({_others(judged, names)})."
+    ]
+    new = [one for one in judged if one.subject in NEW]
+    if 0 < len(new) < len(judged):
+        kept_out = len({one.subject for one in new})
+        right, total, _ = score(new, LCC)
+        lines.append(
+            f"**On the {kept_out} networks that had no part in choosing its settings:** {right} of {total} "
+            f"({_others(new, names)})."
+        )
+    behind: list[str] = []
+    ahead: list[str] = []
+    for group in dict.fromkeys(one.group for one in judged):
+        own = [one for one in judged if one.group == group]
+        right, total, _ = score(own, LCC)
+        best = max((name for name in names if name != LCC), key=lambda name: score(own, name)[0])
+        other = score(own, best)[0]
+        if other != right:
+            said = f"{group} ({right} of {total}; {best} {other})"
+            (behind if other > right else ahead).append(said)
+    if behind:
+        lines.append(f"**Another criterion is ahead of it in:** {'; '.join(behind)}.")
+    if ahead:
+        lines.append(f"**It is ahead of every other in:** {'; '.join(ahead)}.")
+    return lines
+
+
+def _others(judged: Sequence[Judged], names: Sequence[str]) -> str:
+    scores = {name: score(judged, name)[0] for name in names if name != LCC}
+    return ", ".join(f"{name} {own}" for name, own in sorted(scores.items(), key=lambda s: -s[1]))
+
+
+def _names(judged: Sequence[Judged]) -> list[str]:
+    """Return LCC and the other criteria, without LCC's variants."""
+    return [name for name in judged[0].signs if name not in VARIANTS]
 
 
 def _orders(judged: Sequence[Judged]) -> list[str]:
-    names = [name for name in judged[0].signs if name not in VARIANTS]
+    names = _names(judged)
     subjects = list(dict.fromkeys(one.subject for one in judged))
-    header = ["criterion", "orders right", "95 % interval", "single draws right", *subjects]
-    rows = []
+    header = ["criterion", "orders right", "95 % interval", "single draws right"]
+    rows, by_subject = [], []
     for name in names:
         right, total, single = score(judged, name)
         low, high = share_interval(right, total)
-        by_subject = [score([one for one in judged if one.subject == subject], name)[:2] for subject in subjects]
-        cells = [f"{some} of {count}" for some, count in by_subject]
-        rows.append([name, f"{right} of {total}", f"{low:.0%} to {high:.0%}", f"{single:.1%}", *cells])
+        rows.append([name, f"{right} of {total}", f"{low:.0%} to {high:.0%}", f"{single:.1%}"])
+        own = [score([one for one in judged if one.subject == subject], name)[:2] for subject in subjects]
+        by_subject.append([name, *(f"{some} of {count}" for some, count in own)])
     groups = list(dict.fromkeys(one.group for one in judged))
     by_group = [
         [
@@ -92,9 +138,7 @@ def _orders(judged: Sequence[Judged]) -> list[str]:
         for name in names
     ]
     fails = [
-        f"- {name}: " + ("; ".join(f"{one.order} ({one.subject})" for one in judged if not one.right(name)) or "none")
-        for name in names
-        if name != LCC
+        f"- {name}: {_few([one for one in judged if not one.right(name)], most=None)}" for name in names if name != LCC
     ]
     return [
         "## Orders",
@@ -105,9 +149,8 @@ def _orders(judged: Sequence[Judged]) -> list[str]:
         markdown(["criterion", "alone, suites of different sizes", "at equal size"], by_size),
         "By what orders are about:",
         markdown(["criterion", *groups], by_group),
-        "<details><summary>What the others get wrong</summary>",
-        "\n".join(fails),
-        "</details>",
+        fold("By network", markdown(["criterion", *subjects], by_subject)),
+        fold("What the others get wrong, by network", "\n".join(fails)),
     ]
 
 
@@ -120,6 +163,7 @@ def _with_interval(judged: Sequence[Judged], name: str) -> str:
 def _variants(judged: Sequence[Judged]) -> list[str]:
     rows = []
     base = score(judged, LCC)
+    ranges: dict[str, list[int]] = {}
     for variant in variants(10**9):
         known = [one for one in judged if variant.name in one.signs]
         if not known:
@@ -128,197 +172,31 @@ def _variants(judged: Sequence[Judged]) -> list[str]:
         lost = [one for one in known if one.right(LCC) and not one.right(variant.name)]
         won = [one for one in known if not one.right(LCC) and one.right(variant.name)]
         rows.append([variant.group, variant.name, f"{right} of {total}", f"{single:.1%}", _few(lost), _few(won)])
+        if total == base[1] and variant.name != LCC:
+            ranges.setdefault(variant.group, []).append(right)
+    said = "; ".join(
+        f"{group} {min(found)}" + (f" to {max(found)}" if max(found) > min(found) else "")
+        for group, found in ranges.items()
+    )
+    better = [row[1] for row in rows if row[1] != LCC and row[4] == "0"]
     return [
         "## Settings",
-        f"One setting changed at a time; the definition has {base[0]} of {base[1]} ({base[2]:.1%} of single draws). "
+        f"**The definition has {base[0]} of {base[1]} orders right; with one setting changed:** {said}. "
+        + (f"{', '.join(better)} lose no order." if better else "Every variant loses some that the definition has."),
         "Exponent, weights of novel boxes and new decisions are no arguments: the lab works them out from the same "
-        "projections.",
-        markdown(["setting", "variant", "orders right", "single draws", "lost", "won"], rows),
+        "projections. Where fewer training inputs calibrate, networks that have no more are left out.",
+        fold(
+            f"By variant, with the orders lost and won ({len(rows)} rows)",
+            markdown(["setting", "variant", "orders right", "single draws", "lost", "won"], rows),
+        ),
     ]
 
 
-def _few(some: Sequence[Judged]) -> str:
+def _few(some: Sequence[Judged], most: int | None = 4) -> str:
     """Return how many orders, and what about."""
     groups: dict[str, int] = {}
     for one in some:
         groups[f"{one.subject}: {one.group}"] = groups.get(f"{one.subject}: {one.group}", 0) + 1
-    listed = ", ".join(f"{name}{f' ×{count}' if count > 1 else ''}" for name, count in list(groups.items())[:4])
-    rest = len(groups) - 4
+    listed = ", ".join(f"{name}{f' ×{count}' if count > 1 else ''}" for name, count in list(groups.items())[:most])
+    rest = 0 if most is None else len(groups) - most
     return f"{len(some)}" + (f" ({listed}{f', {rest} more' if rest > 0 else ''})" if some else "")
-
-
-def _next(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    rows = []
-    for subject, result in results.items():
-        for first, found in result["splits"].items():
-            for after in (key for key in found if key.isdigit()):
-                apart = [said - seen for said, seen in zip(found["said"], found[after], strict=True)]
-                rows.append(
-                    [
-                        subject,
-                        f"{int(first):,}",
-                        f"{int(after):,}",
-                        f"{mean(found['said']):.4f}",
-                        f"{mean(found[after]):.4f}",
-                        f"{mean(apart):+.4f}",
-                        f"{stdev(apart):.4f}",
-                    ]
-                )
-    header = ["subject", "inputs so far", "inputs to come", "`next` said", "seen", "apart by", "deviation"]
-    return [
-        "## What `next` foretells",
-        "The test set split at random: `next` of the first part beside the share of the following inputs whose kind "
-        "the first part had not shown, medians over layers, means over splits. In the figure points are splits and "
-        "crosses layers.",
-        "![What next says and what is seen](plots/lcc-next.png)",
-        markdown(header, rows),
-    ]
-
-
-def _relative(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    every = [own for r in results.values() for own in r["calibrations"].values()]
-    sizes = sorted({int(n) for own in every for suite in (FRESH, TEST) for n in own.get(suite, {})})
-    rows = []
-    for subject, result in results.items():
-        for number, own in result["calibrations"].items():
-            for suite in (FRESH, TEST):
-                if suite in own:
-                    both = {
-                        int(n): [mean(found[k]) for k in ("relative", "in parts")] for n, found in own[suite].items()
-                    }
-                    cells = [" / ".join(f"{m:.2f}" for m in both[size]) if size in both else "–" for size in sizes]
-                    rows.append([subject, f"{int(number):,}", suite, *cells])
-    return [
-        "## `relative` of inputs like training data",
-        "It should be 1.0 whatever the number of inputs (columns) and of training inputs (rows), up to as many "
-        "inputs as training inputs, and ten times as many below 5,000.",
-        "The second number expects known kinds and new decisions apart, the latter as Chao1 does. It is no figure of "
-        "the definition; its form was chosen, the better of two, on convnet-fashion-mnist, mlp-mnist and mlp-letter: "
-        "only other subjects test it. The figure shows the first. Whether a test set far above 1 tells of the "
-        "network or of the figure, this table does not say.",
-        _spread_of_relative(results),
-        "![relative by size](plots/lcc-relative.png)",
-        markdown(["subject", "training inputs", "suite", *(f"{size:,}" for size in sizes)], rows),
-    ]
-
-
-def _spread_of_relative(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the least and the most of both ways, for fresh training inputs and test sets of every subject."""
-    rows = []
-    for subject, result in results.items():
-        for suite in (FRESH, TEST):
-            cells = []
-            for beyond in (False, True):
-                found = [
-                    [mean(figures[key]) for key in ("relative", "in parts")]
-                    for number, own in result["calibrations"].items()
-                    for n, figures in own.get(suite, {}).items()
-                    if (int(n) > int(number)) == beyond
-                ]
-                columns = list(zip(*found, strict=True)) or [(), ()]
-                cells += [f"{min(column):.2f} to {max(column):.2f}" if column else "–" for column in columns]
-            rows.append([subject, suite, *cells])
-    header = ["subject", "suite", "up to N inputs", "in two parts", "beyond N", "in two parts"]
-    return markdown(header, rows)
-
-
-def _errors(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    rows = []
-    for subject, result in results.items():
-        for suite, by_size in result["suites"].items():
-            for size, found in by_size.items():
-                for figure in ("value", "relative"):
-                    own = found[figure]
-                    rows.append(
-                        [
-                            subject,
-                            suite,
-                            f"{int(size):,}",
-                            figure,
-                            f"{own['mean']:.4f}",
-                            f"{own['deviation']:.4f}",
-                            f"{own['error']:.4f}",
-                            f"{own['covers mean']:.0%}",
-                            f"{own['covers pairs']:.0%}",
-                        ]
-                    )
-    header = ["subject", "suite", "inputs", "figure", "mean", "deviation of draws", "error stated"]
-    return [
-        "## Errors",
-        "The delete-a-fold jackknife's error beside how far fresh draws differ. ±2 errors should cover the mean of all "
-        "draws in 95 % of cases, and the difference of two draws be within two errors of it as often.",
-        markdown([*header, "covers the mean", "covers another draw"], rows),
-    ]
-
-
-def _fooling(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    sections = [
-        "## Suites made to fool it",
-        "Other criteria as multiples of what they give the test inputs: above 1 they call the suite more varied.",
-    ]
-    for subject, result in results.items():
-        suites = result["suites"]
-        names = [name for name in next(iter(suites.values()))[0] if name != "inputs"]
-        own = [name for name in names if name.startswith("LCC.") and name != "LCC.expected_off_map"]
-        others = [name for name in names if not name.startswith("LCC.")]
-        rows = []
-        base = {name: mean(draw[name] for draw in suites["test"]) for name in names}
-        for suite, draws in suites.items():
-            means = {name: mean(draw[name] for draw in draws) for name in names}
-            rows.append(
-                [
-                    suite,
-                    f"{round(mean(draw['inputs'] for draw in draws)):,}",
-                    *(f"{means[name]:.3f}" for name in own),
-                    *(f"{means[name] / base[name]:.2f}" if base[name] else "–" for name in others),
-                ]
-            )
-        expected = mean(draw["LCC.expected_off_map"] for draw in suites["test"])
-        sections += [
-            f"### {subject}",
-            f"Fresh training inputs are expected to lie off the map in {expected:.2%} of cases.",
-            markdown(["suite", "inputs", *(name.removeprefix("LCC.") for name in own), *others], rows),
-        ]
-    return sections
-
-
-def _stability(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    sections = [
-        "## Across checkpoints and seeds",
-        "The same test inputs on every model, calibrated anew for each: deviation over mean, in per cent. The last "
-        "column tells how many such deviations, over all models, the gap between the test inputs and as many of half "
-        "the classes is: below 2, a gate would not see that half of the classes are missing.",
-    ]
-    for subject, result in results.items():
-        models = result["models"]
-        last = max(model["steps"] for model in models)
-        rows = []
-        for name in models[0]["suites"]["test"]:
-            every = [model["suites"]["test"][name] for model in models]
-            late = [m["suites"]["test"][name] for m in models if m["steps"] * 4 >= last]
-            ends = [m["suites"]["test"][name] for m in models if m["steps"] == last]
-            gaps = [m["suites"]["test"][name] - m["suites"][CLASSES][name] for m in models]
-            shown = f"{min(every):.3g} to {max(every):.3g}"
-            rows.append(
-                [name, shown, *(_spread(some) for some in (every, late, ends)), f"{_apart(mean(gaps), stdev(every))}"]
-            )
-        accuracy = [model["accuracy"] for model in models]
-        seeds = len({model["seed"] for model in models})
-        steps = sorted({model["steps"] for model in models})
-        header = ["criterion", "values", "all models", "last quarter of steps", "seeds at the end", "gap / deviation"]
-        sections += [
-            f"### {subject}",
-            f"{seeds} seeds, checkpoints after {', '.join(map(str, steps))} steps, accuracy {min(accuracy):.1%} to "
-            f"{max(accuracy):.1%}, {result['inputs']:,} inputs.",
-            markdown(header, rows),
-        ]
-    return sections
-
-
-def _spread(values: Sequence[float]) -> str:
-    middle = mean(values)
-    return f"{stdev(values) / abs(middle):.1%}" if len(values) > 1 and middle else "–"
-
-
-def _apart(gap: float, deviation: float) -> str:
-    return f"{gap / deviation:.1f}" if deviation else "–"

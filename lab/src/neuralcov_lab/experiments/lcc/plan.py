@@ -11,7 +11,7 @@ from neuralcov_lab.experiments.lcc.fooling import fooling
 from neuralcov_lab.experiments.lcc.honesty import errors, foretold, relatives
 from neuralcov_lab.experiments.lcc.orders import orders
 from neuralcov_lab.experiments.lcc.stability import stability
-from neuralcov_lab.experiments.scales import FULL, SMOKE, Scale
+from neuralcov_lab.experiments.scales import Scale
 
 NAME = "lcc"
 
@@ -49,11 +49,24 @@ class Extent:
 
 _LARGE = ("resnet50", "vgg16_bn", "mobilenet_v2")
 # Data and networks that had no part in choosing LCC's settings.
-_NEW = ("convnet-fashion-mnist", "mlp-fashion-mnist", "transformer-newsgroups", "mlp-letter", "mobilenet_v2-imagenet")
+NEW = ("convnet-fashion-mnist", "mlp-fashion-mnist", "transformer-newsgroups", "mlp-letter", "mobilenet_v2-imagenet")
 EXTENTS = {
     "smoke": Extent(("digits", "mlp-toy", "lstm"), ("digits",), ("digits",), ("mlp-digits",), 4, 20, 2, 2, 3, 60),
+    # One quick network, as large as the panel beside it; and every criterion at many stages of two networks.
+    "small": Extent(
+        ("mlp-fashion-mnist",),
+        ("mlp-fashion-mnist",),
+        ("mlp-fashion-mnist",),
+        ("convnet-mnist", "mlp-mnist"),
+        4,
+        20,
+        2,
+        3,
+        10,
+        1_000,
+    ),
     "full": Extent(
-        (*_LARGE, *_NEW, "convnet-mnist", "mlp-mnist", "digits", "lstm"),
+        (*_LARGE, *NEW, "convnet-mnist", "mlp-mnist", "digits", "lstm"),
         (*_LARGE, "convnet-fashion-mnist", "transformer-newsgroups", "mlp-letter"),
         (*_LARGE, "convnet-fashion-mnist", "convnet-mnist"),
         ("convnet-fashion-mnist", "convnet-mnist"),
@@ -70,7 +83,7 @@ EXTENTS = {
 
 def plan(scale: Scale) -> list[Job]:
     """Plan what takes seconds first, then the orders of every subject, then networks at many stages."""
-    extent = EXTENTS[FULL.name if scale.name == FULL.name else SMOKE.name]
+    extent = EXTENTS[scale.name]
     inputs = scale.training + scale.test
     jobs = [
         # Copies, ten times the test set, are most of it.

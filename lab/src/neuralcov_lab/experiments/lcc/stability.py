@@ -8,15 +8,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neuralcov import LCC
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.lcc.figures import Measure
 from neuralcov_lab.experiments.lcc.maps import DIRECTIONS, Cut, Map
-from neuralcov_lab.experiments.lcc.orders import others, rounded
+from neuralcov_lab.experiments.lcc.orders import rounded
 from neuralcov_lab.experiments.lcc.projections import project
 from neuralcov_lab.experiments.lcc.small import train_on_the_spot
 from neuralcov_lab.experiments.lcc.subjects import ON_THE_SPOT, ProofSubject, spot_data
 from neuralcov_lab.experiments.measuring import slices
 from neuralcov_lab.experiments.named_subjects import IMAGES, stages
+from neuralcov_lab.experiments.settings import AnyCriterion, single_settings
 
 TEST, CLASSES, COPIED = "test", "half the classes", "a tenth of it, ten times"
 
@@ -43,6 +45,11 @@ def stability(context: ExperimentContext, subject: str, seeds: int, checkpoints:
     return {"models": found, "inputs": 0 if rows is None else len(rows[TEST])}
 
 
+def every_other() -> list[AnyCriterion]:
+    """Return one setting of every criterion but LCC, which is worked out from projections."""
+    return [criterion for criterion in single_settings() if not isinstance(criterion, LCC)]
+
+
 def _suites(context: ExperimentContext, subject: ProofSubject) -> dict[str, Tensor]:
     labels, classes = subject.test.labels, len(subject.test.classes)
     half = torch.isin(labels, torch.arange(classes // 2, device=labels.device)).nonzero()[:, 0]
@@ -52,7 +59,7 @@ def _suites(context: ExperimentContext, subject: ProofSubject) -> dict[str, Tens
 
 def _measured(context: ExperimentContext, subject: ProofSubject, rows: dict[str, Tensor]) -> dict[str, Any]:
     batch = context.scale.batch
-    criteria = subject.learn(context, others())
+    criteria = subject.learn(context, every_other())
     activations = criteria.keep(subject.batches(subject.test, batch))
     ground = Map.learn(project(criteria.run(subject.batches(subject.train, batch)), [DIRECTIONS]), Cut())
     measure = Measure(ground, ground.place(project([activations], [DIRECTIONS])))

@@ -26,6 +26,7 @@ from neuralcov_lab.experiments.settings import AnyCriterion
 NAME = "fuzz-guides"
 RANDOM = "random"
 UNSURE = "random from DeepGini's seeds"
+UNSURE_MARGIN = "margin, forecast, from DeepGini's seeds"
 DEFAULT = "margin+coverage, forecast"
 # Readings of the curve over calls.
 _READINGS = 10
@@ -37,6 +38,8 @@ _FEWEST = 20
 _TRIES = 50
 # A wave holds this part of the seeds.
 _WAVES_OF = 4
+# Campaigns from two sets of seeds differ by a tenth: it takes some to tell ways apart.
+_RUNS = 5
 
 _PLAIN = {"mutation_choice": "uniform"}
 # The search of each way, and the criterion that guides, where one does.
@@ -48,12 +51,14 @@ WAYS: dict[str, tuple[dict[str, Any], AnyCriterion | None]] = {
     "DeepHunter (KMNC)": ({"guide": "coverage", "schedule": "fresh", **_PLAIN}, KMNC(1000)),
     "TensorFuzz (CC)": ({"guide": "coverage", **_PLAIN}, CC(10)),
     "margin": ({"guide": "margin", **_PLAIN}, None),
+    "random, forecast": ({"guide": "random", "check_random": True, "mutation_choice": "forecast"}, None),
     "random, bandit": ({"guide": "random", "check_random": True, "mutation_choice": "bandit"}, None),
     "margin, bandit": ({"guide": "margin", "mutation_choice": "bandit"}, None),
     "margin, bandit, up to 3 at once": ({"guide": "margin", "mutation_choice": "bandit", "stack": 3}, None),
     "elites, bandit": ({"guide": "elites", "mutation_choice": "bandit"}, None),
     "margin+coverage, bandit": ({"guide": "margin+coverage", "mutation_choice": "bandit"}, NLC()),
     "margin, forecast": ({"guide": "margin", "mutation_choice": "forecast"}, None),
+    UNSURE_MARGIN: ({"guide": "margin", "mutation_choice": "forecast"}, None),
     "elites, forecast": ({"guide": "elites", "mutation_choice": "forecast"}, None),
     "margin+coverage LCC, forecast": ({"guide": "margin+coverage", "mutation_choice": "forecast"}, LCC(over="mean")),
     DEFAULT: ({"guide": "margin+coverage", "mutation_choice": "forecast"}, NLC()),
@@ -75,7 +80,7 @@ def plan(scale: Scale) -> list[Job]:
         )
         for network in networks
         for way in WAYS
-        for run in range(scale.runs)
+        for run in range(max(_RUNS, scale.runs))
     ]
 
 
@@ -87,7 +92,7 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
     """Return what one campaign finds, with readings as it goes."""
     subject, scale = search_subject(context, network), context.scale
     chosen, criterion = WAYS[way]
-    draw = subject.unsure_seeds if way == UNSURE else subject.seeds
+    draw = subject.unsure_seeds if way in (UNSURE, UNSURE_MARGIN) else subject.seeds
     seeds = draw(context, scale.fuzz_seeds, run)
     # Texts may change as much as images do, in words.
     wave = max(1, min(scale.fuzz_wave, len(seeds) // _WAVES_OF))

@@ -30,32 +30,61 @@ _RETRAINING = (
     "found from training inputs; means over runs, in per cent. The last row are faults found from test inputs in the "
     "network as it was."
 )
+# What is to be found this many times as often as at random, and what is to be found no more seldom.
+_WANTED, _DOUBLED, _NO_FEWER = 2.0, ("distinct", "roots", "natural"), ("pairs", "clusters")
+_SEARCHES = (DEFAULT, "margin, forecast", "elites, forecast")
 _THREE = ("against the label", "of seeds that were right", "against the parent")
 
 
 def guides_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
-    """Return the page of guides: a verdict and a table for each network."""
-    parts = [_GUIDES, *notes]
-    for network in dict.fromkeys(job.parameters["network"] for job in jobs):
-        runs = _by(jobs, lambda job: job.parameters["way"], network)
-        parts += [f"## {network}", _verdict(runs), _sizes(runs), _guides_table(runs), _curves(runs)]
+    """Return the page of guides: how they stand beside random mutation, and a table for each network."""
+    parts = [_factors_table(jobs), _GUIDES, *notes]
+    for network, runs in _networks(jobs).items():
+        parts += [f"## {network}", _sizes(runs), _guides_table(runs), _curves(runs)]
     return "\n\n".join(part for part in parts if part)
 
 
 def guides_lead(jobs: Sequence[JobResult]) -> str:
-    """Say by how much the default finds more than random mutation, network by network."""
-    said = []
-    for network in dict.fromkeys(job.parameters["network"] for job in jobs):
-        factors = _factors(_by(jobs, lambda job: job.parameters["way"], network))
-        if "distinct" in factors:
-            natural = f", {factors['natural']:.1f} times as many natural ones" if "natural" in factors else ""
-            said.append(f"{factors['distinct']:.1f} times as many different faults on {network}{natural}")
-    if not said:
+    """Say on which networks the default finds twice what random mutation finds, and what it lacks on the others."""
+    reached, missed, fewer = [], [], []
+    for network, runs in _networks(jobs).items():
+        factors = _factors(runs, DEFAULT)
+        lacks = [f"{name} {factors[name]:.2f} ×" for name in _DOUBLED if name in factors and factors[name] < _WANTED]
+        fewer += [f"{name} on {network}" for name in _NO_FEWER if factors.get(name, 1.0) < 1]
+        if "distinct" not in factors:
+            continue
+        if lacks:
+            missed.append(f"{network} ({', '.join(lacks)})")
+        else:
+            reached.append(network if "natural" in factors else f"{network} (natural ones not judged)")
+    if not reached and not missed:
         return "The default search, or random mutation to compare it with, was not run."
-    return f"With as many calls of the model as random mutation, the default search finds {'; '.join(said)}."
+    said = "**Twice as many distinct faults, roots and natural faults as random mutation, from as many calls:**"
+    found = [f"reached by the default on {', '.join(reached)}"] if reached else []
+    found += [f"not reached on {', '.join(missed)}"] if missed else []
+    return f"{said} {'; '.join(found)}. Fewer pairs of classes or clusters: {', '.join(fewer) or 'nowhere'}."
+
+
+def _factors_table(jobs: Sequence[JobResult]) -> str:
+    """Return what the searches find over what random mutation finds, network by network."""
+    names = (*_DOUBLED, *_NO_FEWER)
+    rows = []
+    for network, runs in _networks(jobs).items():
+        for way in _SEARCHES:
+            factors = _factors(runs, way)
+            if factors:
+                told = [f"{factors[name]:.2f} ×" if name in factors else "–" for name in names]
+                rows.append([network, way + (" (the default)" if way == DEFAULT else ""), str(len(runs[way])), *told])
+    return markdown(["network", "searched by", "runs", *names], rows) if rows else ""
 
 
 Runs = dict[str, list[dict[str, Any]]]
+
+
+def _networks(jobs: Sequence[JobResult]) -> dict[str, Runs]:
+    """Return the runs of every way, by network."""
+    names = dict.fromkeys(job.parameters["network"] for job in jobs)
+    return {network: _by(jobs, lambda job: job.parameters["way"], network) for network in names}
 
 
 def _by(jobs: Sequence[JobResult], key: Callable[[JobResult], str], network: str) -> Runs:
@@ -66,17 +95,11 @@ def _by(jobs: Sequence[JobResult], key: Callable[[JobResult], str], network: str
     return found
 
 
-def _verdict(runs: Runs) -> str:
-    """Say how the default compares with random."""
-    said = [f"{name} {factor:.2f}" for name, factor in _factors(runs).items()]
-    return f"The default, {DEFAULT}, over random with validity: {', '.join(said)}." if said else ""
-
-
-def _factors(runs: Runs) -> dict[str, float]:
-    """Return what the default finds over what random finds, as ratios of means per call of the model."""
+def _factors(runs: Runs, way: str) -> dict[str, float]:
+    """Return what a way finds over what random finds, as ratios of means per call of the model."""
     found = {}
-    for name in ("distinct", "roots", "natural", "pairs", "clusters") if RANDOM in runs and DEFAULT in runs else ():
-        ours, theirs = ([_rate(run, name) for run in runs[way]] for way in (DEFAULT, RANDOM))
+    for name in (*_DOUBLED, *_NO_FEWER) if RANDOM in runs and way in runs else ():
+        ours, theirs = ([_rate(run, name) for run in runs[each]] for each in (way, RANDOM))
         unknown = any(number is None for number in (*ours, *theirs))
         if not unknown and fmean(number or 0 for number in theirs):
             found[name] = fmean(n or 0 for n in ours) / fmean(n or 0 for n in theirs)

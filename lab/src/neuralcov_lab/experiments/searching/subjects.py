@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,8 +118,8 @@ def styles(context: ExperimentContext) -> Stylise | None:
 
 @torch.no_grad()
 def scores(model: nn.Module, subject: SearchSubject, stored: Tensor) -> Tensor:
-    """Return the scores that a network gives stored inputs."""
-    return _over(stored, lambda part: model(subject.prepare(_decoded(subject, part))))
+    """Return the scores that a network gives stored inputs, one per class: 0 and z where it gives one logit z."""
+    return _over(stored, lambda part: _by_class(_run(model, subject, part)))
 
 
 def predicted(model: nn.Module, subject: SearchSubject, stored: Tensor) -> Tensor:
@@ -136,13 +136,24 @@ def features(model: nn.Module, subject: SearchSubject, stored: Tensor) -> Tensor
 
     def once(part: Tensor) -> Tensor:
         heard.clear()
-        scores_of(model(subject.prepare(_decoded(subject, part))))
+        _run(model, subject, part)
         return heard[-1].flatten(1)
 
     try:
         return _over(stored, once)
     finally:
         handle.remove()
+
+
+def _run(model: nn.Module, subject: SearchSubject, stored: Tensor) -> Tensor:
+    ready = subject.prepare(_decoded(subject, stored))
+    found = scores_of(model(**ready) if isinstance(ready, Mapping) else model(ready))
+    assert found is not None, "networks of the zoo give scores"
+    return found
+
+
+def _by_class(given: Tensor) -> Tensor:
+    return given if given.shape[1] > 1 else torch.cat([torch.zeros_like(given), given], 1)
 
 
 def _over(stored: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
