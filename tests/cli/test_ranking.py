@@ -50,6 +50,29 @@ def test_rank_writes_and_shows_a_queue(run, digits, tmp_path):
     assert read(tmp_path / "b.csv") == rows
 
 
+def test_rank_writes_a_page_of_the_first_64_with_reasons(run, digits, tmp_path):
+    options, _ = digits
+    code, _, err = run(
+        "rank", *options, "--calibrate", "demo:digits", "-o", tmp_path / "queue.csv", "--page", tmp_path / "queue.html",
+        "--show", 0,
+    )  # fmt: skip
+    assert code == 0, err
+    page = (tmp_path / "queue.html").read_text(encoding="utf-8")
+    rows = read(tmp_path / "queue.csv")
+    assert page.count("data:image/png") == 64
+    assert "597 inputs of digits test, most suspicious first" in page
+    for row in rows[:64]:
+        assert f"<b>{row['rank']}: {row['id']}</b>" in page
+        assert row["why"] in page
+    assert f"<b>65: {rows[64]['id']}</b>" not in page
+    assert "default-src &#39;none&#39;" in page
+    code, _, err = run(
+        "select", *options, "--calibrate", "demo:digits", "--budget", 5, "--page", tmp_path / "few.html", "--show", 0
+    )
+    assert code == 0, err
+    assert (tmp_path / "few.html").read_text(encoding="utf-8").count("data:image/png") == 5
+
+
 def test_rank_with_a_saved_calibration_and_labels(run, digits, tmp_path):
     options, net = digits
     coverage = nc.Coverage(net, [nc.DSC(), nc.LCC()])
@@ -117,6 +140,7 @@ def test_minimise_says_what_it_kept(run, digits, tmp_path):
     [
         (("rank",), "give --calibrate: training data, or a saved calibration (.ncal)"),
         (("rank", "--calibrate", "demo:digits", "-o", "queue.txt"), "ends in .csv or .jsonl"),
+        (("rank", "--calibrate", "demo:digits", "--pool", "tokens"), "inputs are ranked, selected and kept whole"),
         (("minimise", "-c", "nlc"), "NLC is not submodular"),
         (("minimise", "-c", "nc", "--keep", "2"), "keep=2.0: expected a share above 0 and at most 1"),
     ],

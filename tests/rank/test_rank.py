@@ -234,10 +234,18 @@ def test_embeddings_are_ranked_by_rarity_and_distance(inputs):
     queue = nc.rank(coverage, [pool])
     assert queue[0].id == 80
     assert queue[0].why == "far from training data, and of a rare kind in training data"
-    again = nc.rank(nc.Coverage(coverage.model, [nc.NC()]), [pool], training=[training])
+    again_coverage = nc.Coverage(coverage.model, [nc.NC()])
+    again = nc.rank(again_coverage, [pool], training=[training])
     assert again.positions == queue.positions
-    with pytest.raises(InputError, match="labels= needs a model whose output is one score per class"):
-        nc.rank(coverage, [pool], labels={0: 1})
+    with pytest.raises(InputError, match="the label 3: this model has no classes"):
+        nc.rank(again_coverage, [pool], training=[training], labels={0: 1, 1: 3})
+    labels = {place: int(pool[place, 0] > 0) for place in range(40)}
+    learnt = nc.rank(again_coverage, [pool], training=[training], labels=labels)
+    assert sorted(learnt.positions) == list(range(40, 81))
+    assert list(learnt.weights) == ["lsc", "mdsc", "rarity"]
+    assert learnt.notes[0].startswith("learnt from 40 labelled inputs")
+    nothing = nc.rank(again_coverage, [pool], training=[training], labels=dict.fromkeys(range(40), 0))
+    assert nothing.positions == [place for place in again.positions if place >= 40]
 
 
 # Going on

@@ -12,6 +12,7 @@ import pytest
 from neuralcov import demo
 from neuralcov.report.campaign import CampaignContent, FaultPair, render_campaign
 from neuralcov.report.html import render_html
+from neuralcov.report.queue import QueuedInput, render_queue
 from neuralcov.results.gate import Check, Verdict
 from tests.report.example import measured, picture, sectioned
 
@@ -63,6 +64,9 @@ def pages(tmp_path_factory):
         {"rotation": (6, 5)}, (*pairs, FaultPair(9, "texts", ("swap",), "a b", "b a")), ("a note",),
     )  # fmt: skip
     (folder / "campaign.html").write_text(render_campaign(campaign))
+    queued = [QueuedInput(n, f"{n}.png", "near the boundary to 4", 1 - n / 100, "said 9", shot) for n in range(1, 65)]
+    queued.append(QueuedInput(65, "a text", "of a rare kind in training data", 0.1, "", None, "what it reads like"))
+    (folder / "queue.html").write_text(render_queue("300 inputs of new, by suspicion", 300, queued, ["a note"]))
     return folder
 
 
@@ -90,7 +94,7 @@ def opened(browser, pages):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("name", ["report.html", "campaign.html"])
+@pytest.mark.parametrize("name", ["report.html", "campaign.html", "queue.html"])
 def test_axe_finds_no_violation(opened, name, width, scheme):
     page = opened(name, width, scheme, bypass_csp=True)
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
@@ -99,7 +103,7 @@ def test_axe_finds_no_violation(opened, name, width, scheme):
 
 
 @pytest.mark.parametrize("width", [390, 700, 1280])
-@pytest.mark.parametrize("name", ["report.html", "campaign.html"])
+@pytest.mark.parametrize("name", ["report.html", "campaign.html", "queue.html"])
 def test_nothing_scrolls_sideways(opened, name, width):
     page = opened(name, width)
     page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")

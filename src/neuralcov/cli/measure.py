@@ -38,10 +38,7 @@ def measure(
     ] = None,
     init: Annotated[str | None, typer.Option(help="Data to update with first; the increase over it is shown.")] = None,
     layers: options.Layers = None,
-    pool: Annotated[
-        str,
-        typer.Option(help="Of the tokens of an input take the mean, the last, the max, or make inputs of all: tokens."),
-    ] = "mean",
+    pool: options.Pool = "mean",
     mean: options.Mean = None,
     std: options.Std = None,
     padding: options.Padding = "0",

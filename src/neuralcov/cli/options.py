@@ -19,6 +19,10 @@ BatchSize = Annotated[int, typer.Option(min=1, help="Inputs per forward pass.")]
 Mean = Annotated[str | None, typer.Option(help="Per channel, subtracted from pixels in [0, 1].")]
 Std = Annotated[str | None, typer.Option(help="Per channel, by which they are then divided.")]
 Layers = Annotated[str | None, typer.Option(help="Globs joined by | on layer names; !glob takes away.")]
+Pool = Annotated[
+    str,
+    typer.Option(help="Of the tokens of an input take the mean, the last, the max, or make inputs of all: tokens."),
+]
 Padding = Annotated[
     str, typer.Option(help="The token that fills texts of an .npz file up behind their end, or 'none'.")
 ]

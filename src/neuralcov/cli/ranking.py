@@ -40,6 +40,7 @@ Labels = Annotated[
 Layer = Annotated[str | None, typer.Option(help="Where surprise is measured; else the last layer before the output.")]
 Traces = Annotated[int, typer.Option(min=1, help="Training inputs to measure surprise against, at most.")]
 Work = Annotated[str | None, typer.Option(help="Keep what was found in this file; a run that was stopped goes on.")]
+Page = Annotated[str | None, typer.Option(help="Write a page of the first 64 inputs and the reasons (.html).")]
 Show = Annotated[int, typer.Option(min=0, help="How many of the first inputs to show.")]
 
 
@@ -57,6 +58,14 @@ class _Setup:
         """The names of the classes, where the data have some."""
         loader = self.data.loader
         return loader.samples.classes if isinstance(loader, Batches) else ()
+
+    @property
+    def scaling(self) -> dict[str, tuple[float, ...]] | None:
+        """What was done to pixels, where the data say it."""
+        loader = self.data.loader
+        if not isinstance(loader, Batches) or not loader.samples.mean:
+            return None
+        return {"mean": loader.samples.mean, "std": loader.samples.std}
 
     @property
     def folder(self) -> str | None:
@@ -80,8 +89,10 @@ def rank(
     layer: Layer = None,
     traces: Traces = MOST_TRACES,
     work: Work = None,
+    page: Page = None,
     show: Show = 20,
     layers: options.Layers = None,
+    pool: options.Pool = "mean",
     mean: options.Mean = None,
     std: options.Std = None,
     padding: options.Padding = "0",
@@ -90,11 +101,14 @@ def rank(
 ) -> None:
     """Rank inputs by how likely the model gets them wrong; they need no labels."""
     _check_output(to)
-    made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, ["dsc", "lcc"])
+    criteria = ["dsc", "lcc"]
+    made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, criteria, pool)
     queue = rank_inputs(
         made.coverage, made.data.loader, labels=labels, layer=layer, traces=traces, work=work, **made.arguments()
     )
-    _deliver(queue, made, to, show, f"{len(queue):,} inputs of {made.data.name}, most suspicious first")
+    title = f"{len(queue):,} inputs of {made.data.name}, most suspicious first"
+    _write_page(queue, made, page, title)
+    _deliver(queue, made, to, show, title)
 
 
 def select(
@@ -108,8 +122,10 @@ def select(
     layer: Layer = None,
     traces: Traces = MOST_TRACES,
     work: Work = None,
+    page: Page = None,
     show: Show = 20,
     layers: options.Layers = None,
+    pool: options.Pool = "mean",
     mean: options.Mean = None,
     std: options.Std = None,
     padding: options.Padding = "0",
@@ -118,7 +134,8 @@ def select(
 ) -> None:
     """Select inputs to label: as rank orders them, without near duplicates."""
     _check_output(to)
-    made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, ["dsc", "lcc"])
+    criteria = ["dsc", "lcc"]
+    made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, criteria, pool)
     queue = select_inputs(
         made.coverage,
         made.data.loader,
@@ -129,7 +146,9 @@ def select(
         work=work,
         **made.arguments(),
     )
-    _deliver(queue, made, to, show, f"{len(queue):,} inputs of {made.data.name} to label, most suspicious first")
+    title = f"{len(queue):,} inputs of {made.data.name} to label, most suspicious first"
+    _write_page(queue, made, page, title)
+    _deliver(queue, made, to, show, title)
 
 
 def minimise(
@@ -190,6 +209,7 @@ def _set_up(
     batch_size: int,
     device: str,
     criteria: list[str],
+    pool: str = "mean",
 ) -> _Setup:
     net = load_model(model, weights, device)
     _, told = weights_of(model, net, weights)
@@ -203,7 +223,7 @@ def _set_up(
     )
     chosen = [criterion_from_text(text) for text in criteria]
     preprocessing = scaling if any(scaling.values()) else None
-    coverage = Coverage(net, chosen, layers=layers, preprocessing=preprocessing)
+    coverage = Coverage(net, chosen, layers=layers, preprocessing=preprocessing, pool=pool)
     training = None
     if calibrate is not None and is_file(calibrate):
         coverage.calibrate(calibrate)
@@ -214,6 +234,12 @@ def _set_up(
     suite = read(data)
     said = (told, suite.note, None if training is None else training.note)
     return _Setup(coverage, suite, training, tuple(dict.fromkeys(text for text in said if text is not None)))
+
+
+def _write_page(queue: Queue, made: _Setup, page: str | None, title: str) -> None:
+    """Write the page of the first inputs, which reads the data once more as far as the last of them."""
+    if page is not None:
+        queue.page(page, made.data.loader, title=title, preprocessing=made.scaling)
 
 
 def _deliver(queue: Queue, made: _Setup, to: str | None, show: int, title: str) -> None:

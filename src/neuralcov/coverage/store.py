@@ -160,7 +160,7 @@ def load_coverage(source: Place | bytes, device: torch.device, rule: KeyRule | N
         for entry in entries:
             entry.require_form(file, layout)
         read = FileTensors(file, lambda name: file.read(name).to(device))
-        built = [entry.build(read) for entry in entries]
+        built = [entry.build(read, layout) for entry in entries]
         names = [criterion.name for criterion, _ in built]
         modules = header["modules"]
         return StoredCoverage(
@@ -298,15 +298,10 @@ class _Entry:
             entry["state"],
         )
 
-    @property
-    def _outdated(self) -> bool:
-        """Return whether it was measured under an earlier definition, whose form may be another."""
-        return self.definition < self.criterion.definition
-
     def require_form(self, file: Container, layout: Layout) -> None:
         """Refuse tensors that the criterion would not have on these layers; nothing is read for that."""
-        if self._outdated:
-            return
+        if file.schema == 1 and self.definition < self.criterion.definition:
+            return  # it has the form of that definition, and today's once it is loaded
         bare = Layout(layout.widths, "meta")
         learnt = self.criterion.learnt_template(bare)
         if not self.criterion.learns and self.learnt != {"value": None}:
@@ -325,10 +320,10 @@ class _Entry:
                 form = empty = older
         require_form(self.state, form, empty, file.tensors, self.key)
 
-    def build(self, tensors: Mapping[str, Tensor]) -> tuple[AnyCriterion, Any]:
+    def build(self, tensors: Mapping[str, Tensor], layout: Layout) -> tuple[AnyCriterion, Any]:
         """Read the criterion with what it learnt, and its state."""
         learnt, state = unflatten(self.learnt, tensors), unflatten(self.state, tensors)
-        learnt, state = self.criterion.upgrade(learnt, state)
+        learnt, state = self.criterion.upgrade(learnt, state, layout)
         return replace(self.criterion, learnt=learnt), state
 
 

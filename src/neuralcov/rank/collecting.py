@@ -26,6 +26,9 @@ CONFIDENCE = ("margin", "gini", "entropy")
 ALL_SCORES = ("gini", "margin", "entropy", TRUST, "dsc", "lsc", "mdsc", RARITY)
 # What ranks without labels: doubt of the model, and doubt of the training data.
 USUAL = ("gini", TRUST)
+# The same for models without classes, such as language models before they answer: by hidden states alone.
+SCORES_OF_STATES = ("lsc", "mdsc", RARITY)
+USUAL_OF_STATES = ("mdsc", RARITY)
 # All but these grow with suspicion.
 SMALLEST_FIRST = frozenset({"margin", TRUST})
 # A part of the work file is written after so many inputs or seconds.
@@ -218,9 +221,7 @@ def gather(coverage: Coverage, data: Iterable[Any], settings: Settings) -> Gathe
 def _chosen(sure: Confidence | None, batch: Activations, *, every: bool) -> tuple[str, ...]:
     """Return the scores to rank by, as far as the model has classes."""
     if every:
-        if sure is None or batch.predictions is None:
-            raise InputError("labels= needs a model whose output is one score per class: (batch, classes)")
-        return ALL_SCORES
+        return SCORES_OF_STATES if sure is None or batch.predictions is None else ALL_SCORES
     if sure is not None and batch.predictions is not None:
         # The margin finds inputs without numbers, and says which class is near.
         return ("margin", *USUAL)

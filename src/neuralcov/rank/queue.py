@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, overload
@@ -10,10 +11,12 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 from typing_extensions import override
 
-from neuralcov.core.files import Place
+from neuralcov.core.files import Place, atomic_write
 from neuralcov.core.input_names import Plain
 from neuralcov.rank.columns import Names
+from neuralcov.rank.showing import SHOWN, page_of, views_of
 from neuralcov.results.input_table import InputTable
+from neuralcov.tap.inputs import Unpack
 
 
 class RankedInput(NamedTuple):
@@ -24,6 +27,11 @@ class RankedInput(NamedTuple):
     path: str | None
     score: float
     why: str
+
+
+def _nothing(position: int) -> str:
+    """Say nothing of an input."""
+    return ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +46,7 @@ class Queue(Sequence[RankedInput]):
         folder: where ids that are relative paths begin.
         weights: what each score counted, where that was learnt.
         notes: what a person should read beside the queue.
+        said: from a position to what the model says of the input, in words.
     """
 
     order: np.ndarray
@@ -47,6 +56,7 @@ class Queue(Sequence[RankedInput]):
     folder: Path | None = None
     weights: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    said: Callable[[int], str] = _nothing
 
     @override
     def __len__(self) -> int:
@@ -96,6 +106,35 @@ class Queue(Sequence[RankedInput]):
     def write(self, path: Place) -> None:
         """Write the queue as CSV or as lines of JSON, as the name's ending says."""
         self.table().write(path)
+
+    def page(
+        self,
+        path: str | os.PathLike[str],
+        data: Iterable[Any] = (),
+        *,
+        first: int = SHOWN,
+        title: str = "Inputs to look at first",
+        preprocessing: Any = None,
+        unpack: Unpack | None = None,
+    ) -> None:
+        """Write an HTML page of the first inputs, each with what the model says and the reason why it stands there.
+
+        Args:
+            path: of the page, which needs nothing else.
+            data: the loader that was ranked, for pictures and texts of the inputs; without it their names alone.
+            first: how many inputs.
+            title: of the page.
+            preprocessing: what was done to pixels, undone where it is a mapping with ``mean`` and ``std``.
+            unpack: as for ``Coverage``.
+        """
+        places = self.order[:first].tolist()
+        views = views_of(data, places, preprocessing=preprocessing, unpack=unpack)
+        rows = [
+            (place, row.rank, str(row.id), row.why, row.score) for place, row in zip(places, self[:first], strict=True)
+        ]
+        text = page_of(title, len(self), rows, views, self.said, self.notes)
+        with atomic_write(Path(path)) as file:
+            file.write(text.encode())
 
 
 @dataclass(frozen=True, eq=False)

@@ -20,7 +20,7 @@ import torch
 
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.coverage import Coverage
-from neuralcov.rank.collecting import SMALLEST_FIRST, USUAL, Gathered, Settings, gather
+from neuralcov.rank.collecting import SMALLEST_FIRST, USUAL, USUAL_OF_STATES, Gathered, Settings, gather
 from neuralcov.rank.learning import Labels, Logistic, fit_logistic, read_labels
 from neuralcov.rank.queue import Queue
 from neuralcov.rank.reasons import Reasons
@@ -48,8 +48,8 @@ def rank(
 ) -> Queue:
     """Rank inputs by how likely the model gets them wrong; the coverage observes nothing.
 
-    The model runs once on every input. Without classes to read, as for embeddings, the ranks of MDSC's surprise and of
-    the rarity of LCC's kinds are summed.
+    The model runs once on every input. Without classes to read, as for embeddings and language models, the ranks of
+    MDSC's surprise and of the rarity of LCC's kinds are summed; labels are then 1 for a fault and 0 for none.
 
     Args:
         coverage: of the model, calibrated with DSC among its criteria; with ``labels`` also LCC.
@@ -98,7 +98,7 @@ def queue_of(
     order = judged.order()
     scores = judged.scores(len(_usual(found)))
     where = None if folder is None else Path(folder)
-    return Queue(order, scores, found.names, reasons, where, weights, tuple(notes))
+    return Queue(order, scores, found.names, reasons, where, weights, tuple(notes), reasons.said)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +153,7 @@ def _judged(found: Gathered, labels: dict[str, int] | None, notes: list[str]) ->
     if len(known) < len(labels):
         notes.append(f"{len(labels) - len(known)} of {len(labels)} labels belong to no input of the data")
     positions = np.array([position for position, _ in known])
-    wrong = found.columns["first"][positions] != np.array([label for _, label in known])
+    wrong = _faults(found, positions, np.array([label for _, label in known]))
     if wrong.all() or not wrong.any():
         notes.append(
             f"{'all' if wrong.any() else 'none'} of {len(known)} labelled inputs are faults, so that they teach "
@@ -172,7 +172,21 @@ def _judged(found: Gathered, labels: dict[str, int] | None, notes: list[str]) ->
 
 def _usual(found: Gathered) -> tuple[str, ...]:
     """Return the scores whose ranks are summed without labels."""
-    return USUAL if set(USUAL) <= set(found.scores) else found.scores
+    return next((names for names in (USUAL, USUAL_OF_STATES) if set(names) <= set(found.scores)), found.scores)
+
+
+def _faults(found: Gathered, positions: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Tell which labelled inputs are faults; of a model without classes the labels themselves say it."""
+    if "first" in found.columns:
+        wrong: np.ndarray = found.columns["first"][positions] != labels
+        return wrong
+    others = labels[(labels != 0) & (labels != 1)]
+    if len(others):
+        raise InputError(
+            f"the label {others[0]}: this model has no classes, so that labels are 1 for a fault and 0 for none"
+        )
+    marked: np.ndarray = labels == 1
+    return marked
 
 
 def _by_ranks(found: Gathered, names: Sequence[str]) -> np.ndarray:
@@ -205,7 +219,8 @@ def _learnt(found: Gathered, positions: np.ndarray, wrong: np.ndarray) -> Logist
         _add_suspicion(found, name, 1.0, suspicion)
         features[:, column] = torch.from_numpy(suspicion[positions])
     faults = torch.from_numpy(wrong)
-    usual = torch.tensor([float(name in USUAL) for name in found.scores], dtype=torch.float64)
+    names = _usual(found)
+    usual = torch.tensor([float(name in names) for name in found.scores], dtype=torch.float64)
     scale = fit_logistic(features @ usual[:, None], faults).weights
     return fit_logistic(features, faults, ridge=_RIDGE, prior=scale.clamp(min=0) * usual)
 

@@ -67,6 +67,10 @@ class Reasons:
             return "nothing odd" if "first" not in columns else f"sure of {self._class('first', position)}, nothing odd"
         return ", and ".join(parts)
 
+    def said(self, position: int) -> str:
+        """Return what the model says of one input; nothing where it has no classes."""
+        return "" if "first" not in self.found.columns else f"said {self._class('first', position)}"
+
     def _part(self, name: str, value: float, position: int) -> str:
         strong, fair = self.limits[name]
         sign = -1 if name in SMALLEST_FIRST else 1

@@ -80,14 +80,14 @@ class ClassNeighbours:
         return torch.cat(parts) if len(rows) else rows.new_empty(0, len(self.classes), dtype=torch.float64)
 
     def _near(self, directions: Tensor) -> Tensor:
-        cosines = (directions @ self.directions.T).div_(_STEP).round_().mul_(_STEP)
-        return torch.stack(
-            [
-                (2 - 2 * part.topk(min(NEIGHBOURS, part.shape[1]), dim=1).values).clamp(min=0).sqrt().mean(1)
-                for part in torch.split(cosines, list(self.counts), dim=1)
-            ],
-            dim=1,
-        )
+        cosines = directions @ self.directions.T
+        parts = [
+            part.topk(min(NEIGHBOURS, part.shape[1]), dim=1).values
+            for part in torch.split(cosines, list(self.counts), dim=1)
+        ]
+        # Rounding keeps the order, so that only the nearest need it.
+        nearest = [part.div(_STEP).round_().mul_(_STEP) for part in parts]
+        return torch.stack([(2 - 2 * part).clamp(min=0).sqrt().mean(1) for part in nearest], dim=1)
 
 
 def _directions(rows: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from neuralcov.results.sections import FewerInputs, Gallery, GalleryItem
 
 # Five reasons, so that there are at most 60 pictures.
 _SHOWN = 12
-_TEXT_COLUMNS = ("text", "sentence", "question")
+TEXT_COLUMNS = ("text", "sentence", "question")
 _SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
 _FIRST, _SCORE, _ALIKE = ".first", ".score", ".alike"
 
@@ -63,7 +63,7 @@ def make_galleries(table: InputTable, views: Mapping[int, View], nearest: Mappin
 
 def _item(table: InputTable, views: Mapping[int, View], row: int, why: str) -> GalleryItem:
     view = views.get(row, View())
-    texts = (table.columns[name][row] for name in _TEXT_COLUMNS if name in table.columns)
+    texts = (table.columns[name][row] for name in TEXT_COLUMNS if name in table.columns)
     text = next((some for some in texts if isinstance(some, str)), view.text)
     label, prediction = (_plain(table, name, row) for name in ("label", "prediction"))
     return GalleryItem(str(table["id"][row]), why, label, prediction, view.picture, text)

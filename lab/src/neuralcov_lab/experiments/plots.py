@@ -15,6 +15,7 @@ from neuralcov_lab.experiments.illustrations import ADDITIONS, KINDS
 from neuralcov_lab.experiments.jobs import JobFolder, JobResult
 from neuralcov_lab.experiments.lcc import plots as lcc
 from neuralcov_lab.experiments.ranking import Standing, family
+from neuralcov_lab.experiments.selecting.plots import select_plot
 from neuralcov_lab.experiments.timing import PLAIN
 
 _TITLES = {"vae": "VAE", "cvae": "conditional VAE", "net_classifier": "classifier"}
@@ -46,6 +47,7 @@ def draw(folder: JobFolder, found: Sequence[Comparison], standings: Sequence[Sta
         ("lcc-next", lambda: lcc.next_plot(jobs)),
         ("lcc-relative", lambda: lcc.relative_plot(jobs)),
         ("lcc-stability", lambda: lcc.stability_plot(jobs)),
+        ("select", lambda: select_plot(jobs)),
     ]
     for name, plot in wanted:
         figure = plot()

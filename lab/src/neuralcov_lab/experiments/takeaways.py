@@ -56,6 +56,7 @@ _PLOTS = {
     "fuzz": "Mutants kept under each criterion",
     "ranking": "Share of orders right by criterion",
     "lcc": "Share of orders right by criterion",
+    "select": "APFD above DeepGini's by test set",
 } | dict.fromkeys(EXPECTED, "Share of orders right by setting")
 _LONG = 20
 _TABLE = re.compile(r"(?:^\|.*\|$\n?)+", re.MULTILINE)
