@@ -1,5 +1,6 @@
 """A campaign over texts: a model that tells good from bad by its words, and mutations of words."""
 
+import pytest
 import torch
 from torch import nn
 
