@@ -211,7 +211,7 @@ def test_suites_that_read_above_the_test_inputs_are_named():
     suites = {"test": [drawn], "noise": [drawn | {"LCC.relative": 0.1, "SNAC": 0.2}], "blurred": [drawn]}
     results = {"one": {"suites": suites}, "two": {"suites": suites | {"noise": [drawn | {"LCC.relative": 1.2}]}}}
     assert fooling_takeaway(results) == (
-        "**`relative` is fooled by:** noise (on 1 of 2). It puts none of the 1 others above them."
+        "**`relative` is fooled by:** noise (on 1 of 2). None of the 1 others is above them."
     )
     table = "\n".join(fooling_section(results))
     assert "| LCC.relative | 1 of 4 | 0 of 2 | 1 of 2 |" in table

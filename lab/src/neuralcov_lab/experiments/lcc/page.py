@@ -71,9 +71,10 @@ def _orders_takeaway(judged: Sequence[Judged]) -> list[str]:
     networks = len({one.subject for one in judged})
     right, total, _ = score(judged, LCC)
     low, high = share_interval(right, total)
+    where = f"{networks} network{'s' * (networks > 1)}"
     lines = [
-        f"**LCC puts {right} of {total} known orders right on {networks} networks,** {low:.0%} to {high:.0%} with 95 % "
-        f"certainty ({_others(judged, names)})."
+        f"**LCC puts {right} of {total} known orders right on {where},** {low:.0%} to {high:.0%} with 95 % certainty "
+        f"({_others(judged, names)})."
     ]
     new = [one for one in judged if one.subject in NEW]
     if 0 < len(new) < len(judged):
