@@ -66,7 +66,7 @@ def fooling_takeaway(results: Results) -> str:
     if not fooled:
         return "**No suite reads more varied than the test inputs under `relative`.**"
     said = "; ".join(f"{suite} (on {above[suite]} of {made[suite]})" for suite in fooled)
-    return f"**`relative` is fooled by:** {said}. It puts none of the {len(made) - len(fooled)} others above them."
+    return f"**`relative` is fooled by:** {said}. None of the {len(made) - len(fooled)} others is above them."
 
 
 def _means(result: Mapping[str, Any]) -> dict[str, dict[str, float]]:

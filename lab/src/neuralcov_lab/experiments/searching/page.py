@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from neuralcov_lab.experiments.jobs import JobResult
-from neuralcov_lab.experiments.searching.guides import DEFAULT, RANDOM, WAYS
+from neuralcov_lab.experiments.searching.guides import DEFAULT, RANDOM, UNSURE_MARGIN, WAYS
 from neuralcov_lab.experiments.searching.rules import RANDOM as BASELINE
 from neuralcov_lab.experiments.searching.rules import SETS, SWITCHED
 from neuralcov_lab.experiments.tables import markdown
@@ -32,7 +32,7 @@ _RETRAINING = (
 )
 # What is to be found this many times as often as at random, and what is to be found no more seldom.
 _WANTED, _DOUBLED, _NO_FEWER = 2.0, ("distinct", "roots", "natural"), ("pairs", "clusters")
-_SEARCHES = (DEFAULT, "margin, forecast", "elites, forecast")
+_SEARCHES = (DEFAULT, "margin, forecast", "elites, forecast", UNSURE_MARGIN)
 _THREE = ("against the label", "of seeds that were right", "against the parent")
 
 
