@@ -148,3 +148,17 @@ def test_scaling_is_for_images(run):
         code, _, err = run("measure", "demo:digits", "--data", "demo:digits", *arguments)
         assert code == 2
         assert message in err
+
+
+def test_gains_stand_in_the_table_of_inputs_on_request(run, tmp_path):
+    asked = "measure", "demo:digits", "--data", "demo:digits:test", "-c", "nlc", "-c", "nc:0.5"
+    code, _, err = run(*asked, "--per-input", tmp_path / "t.csv", "--gains", "nlc")
+    assert code == 0, err
+    head, *rows = (tmp_path / "t.csv").read_text().splitlines()
+    assert head.split(",")[-2:] == ["NLC.gain", "NC(0.5).first"]
+    assert len(rows) == 597
+    assert all(float(row.split(",")[-2]) >= 0 for row in rows)
+    code, _, err = run(*asked, "--gains", "nlc")
+    assert (code, "give --per-input FILE as well" in " ".join(err.split())) == (2, True)
+    code, _, err = run(*asked, "--per-input", tmp_path / "t.csv", "--gains", "ss")
+    assert (code, "gains: there is no criterion 'SS'; there are NLC, NC(0.5)" in " ".join(err.split())) == (2, True)

@@ -3,6 +3,7 @@
 import json
 import re
 import struct
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from neuralcov.core import container
 from neuralcov.core.errors import StateFileError
 from tests.coverage.saved_files import CRITERIA, INPUTS, edit_header, first, network, rewritten, save_both
 
+GOLDEN = Path(__file__).parents[1] / "golden" / "schema-1"
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
 
 
@@ -189,3 +191,35 @@ def test_a_state_that_says_it_is_of_an_older_definition_is_checked_too(saved):
     edit_header(saved[1], older)
     with pytest.raises(StateFileError, match=r"lvc_groups_2.folds.0 has 1 parts, expected 2"):
         nc.Coverage.load(saved[1])
+
+
+def _drop_layer(fields):
+    fields["blocks"][0].pop()
+
+
+def _other_seen(fields):
+    fields["seen"] = {"value": "many"}
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "change"),
+    [
+        ("lvc", "state", _drop_layer),
+        ("lvc", "fitted", _other_seen),
+        ("lvc", "fitted", lambda fields: fields.update(constant=[{"value": None}])),
+        ("lvc", "state", lambda fields: fields.update(counts={"value": 3})),
+        ("lsc", "state", lambda fields: fields.update(counts=[])),
+        ("dsc", "state", lambda fields: fields["widths"].__setitem__(0, {"value": {"a": 1}})),
+        ("mdsc", "state", lambda fields: fields.update(counts=fields["covered"])),
+    ],
+)
+def test_files_of_schema_1_of_older_definitions_are_checked_once_they_have_todays_form(tmp_path, name, part, change):
+    content = (GOLDEN / f"{name}.ncov").read_bytes()
+    (length,) = struct.unpack("<Q", content[:8])
+    entries = json.loads(content[8 : 8 + length])
+    header = json.loads(entries["__metadata__"]["header"])
+    change(header["criteria"][0][part]["fields"])
+    entries["__metadata__"]["header"] = json.dumps(header)
+    head = json.dumps(entries).encode()
+    with pytest.raises(StateFileError):
+        nc.Coverage.from_bytes(struct.pack("<Q", len(head)) + head + content[8 + length :])

@@ -8,6 +8,7 @@ from typing import Any
 
 from neuralcov_lab.experiments.lcc.fooling import TEST
 from neuralcov_lab.experiments.lcc.stability import CLASSES
+from neuralcov_lab.experiments.lcc.subjects import ON_THE_SPOT
 from neuralcov_lab.experiments.tables import fold, markdown
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -128,14 +129,16 @@ def stability_section(results: Results) -> list[str]:
         accuracy = [model["accuracy"] for model in models]
         seeds = len({model["seed"] for model in models})
         steps = sorted({model["steps"] for model in models})
-        header = ["criterion", "values", "all models", "last quarter of steps", "seeds at the end", "gap / deviation"]
+        # Networks that were not trained on the spot were kept after every epoch.
+        unit = "steps" if subject.partition("-")[2] in ON_THE_SPOT else "epochs"
+        header = ["criterion", "values", "all models", "last quarter", "seeds at the end", "gap / deviation"]
         sections += [
             f"### {subject}",
-            f"{seeds} seeds, checkpoints after {', '.join(map(str, steps))} steps, accuracy {min(accuracy):.1%} to "
+            f"{seeds} seeds, checkpoints after {', '.join(map(str, steps))} {unit}, accuracy {min(accuracy):.1%} to "
             f"{max(accuracy):.1%}, {result['inputs']:,} inputs.",
             markdown(header, rows),
         ]
-    return [*sections, "![Values over training, as multiples of their means](plots/lcc-stability.png)"]
+    return [*sections, "![Values on all models, as multiples of their means](plots/lcc-stability.png)"]
 
 
 def stability_takeaway(results: Results) -> str:

@@ -9,6 +9,8 @@ from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.lcc.honest_sections import (
     errors_section,
     errors_takeaway,
+    forecast_section,
+    forecast_takeaway,
     next_section,
     next_takeaway,
     relative_section,
@@ -29,6 +31,7 @@ from neuralcov_lab.experiments.tables import fold, markdown
 _WHOLE = ("sizes", "copies, all", "copies, more")
 _SECTIONS = (
     ("next", next_section, next_takeaway),
+    ("forecast", forecast_section, forecast_takeaway),
     ("relative", relative_section, relative_takeaway),
     ("errors", errors_section, errors_takeaway),
     ("fooling", fooling_section, fooling_takeaway),
