@@ -1,11 +1,21 @@
 """What several parts of the tests share."""
 
 import pytest
+import torch
 
 from neuralcov import demo
 
 # Installed and run by tests/criteria/test_outside_package.py.
 collect_ignore = ["outside_package"]
+
+
+@pytest.fixture(autouse=True)
+def gradients_as_found():
+    """Fail a test that leaves gradients off; otherwise the next one that trains a network would fail."""
+    yield
+    left = torch.is_grad_enabled()
+    torch.set_grad_enabled(True)
+    assert left, "gradients are left off"
 
 
 @pytest.fixture(scope="session")

@@ -118,7 +118,7 @@ def test_show_export_shrink_and_quality_need_little(run, campaign, tmp_path):
     folder, _ = campaign
     code, out, _ = run("fuzz", "show", folder)
     assert code == 0
-    assert "demo:digits on demo:digits, 80 seeds: 150 done with" in out
+    assert "demo:digits on demo:digits, 80 seeds: 150 searched in" in out
     code, out, _ = run("fuzz", "show", folder, "--html", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     saved = open_campaign(folder).faults

@@ -37,6 +37,7 @@ FIXED = [
     nc.LVC(groups=3),
 ]
 GROWING = [nc.TKNP(2), nc.SS(), nc.CC(1e-9), nc.LCC(), nc.LSC(1e-6, 0.5, by=None, min_variance=0), nc.MDSC(1e-6)]
+GROWING += [nc.TKNP(2, sketch=16), nc.LCC(sketch=16)]
 
 
 def batch(size, seed):

@@ -23,6 +23,13 @@ def model():
     return nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 3))
 
 
+@pytest.fixture(autouse=True)
+def gradients_on_again():
+    """Python leaves a block before its exit is called if it is interrupted on the way: ``no_grad`` then stays on."""
+    yield
+    torch.set_grad_enabled(True)
+
+
 class Interrupting:
     """Raise at a line of this package's code, the so-manyth that is run; count the lines."""
 

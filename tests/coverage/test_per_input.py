@@ -256,3 +256,30 @@ def test_inputs_of_one_kind_share_a_word(model):
         there = [row for row in range(45) if row not in (3, 43)]
         for one in there:
             assert [named[one] == named[other] for other in there] == (words[one] == words[there]).tolist()
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["", "kept"])
+def test_gains_are_noted_on_request(model, keep, tmp_path):
+    suite = inputs().split(10)
+    found, slow = (calibrated(model, [nc.NC(0.4), nc.NLC(), nc.LVC()]) for _ in range(2))
+    found.assess(suite, gains=["NLC", "LVC"], keep_inputs=keep)
+    expected = {"NLC": [], "LVC": []}
+    for batch in suite:
+        gains = slow.gain(batch)
+        for name, numbers in expected.items():
+            numbers += gains[name].tolist()
+        slow.update(batch)
+    assert found.values() == slow.values()
+    table = found.per_input()
+    assert [name for name in table.columns if name.endswith((".first", ".gain"))] == [
+        "NC(0.4).first",
+        "NLC.gain",
+        "LVC.gain",
+    ]
+    for name, numbers in expected.items():
+        assert table[f"{name}.gain"] == pytest.approx(np.array(numbers), rel=1e-12)
+    found.save(tmp_path / "suite.ncov")
+    again = nc.Coverage.load(tmp_path / "suite.ncov", model).input_table
+    assert (again is not None) is keep or again["NLC.gain"] == pytest.approx(table["NLC.gain"])
+    with pytest.raises(nc.NeuralcovError, match=r"gains: there is no criterion 'SS'; there are NC\(0.4\), NLC, LVC"):
+        found.assess(suite, gains=["SS"])

@@ -1,37 +1,20 @@
-import hashlib
-import json
-import re
 import struct
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 from torch import nn
 
 import neuralcov as nc
-from neuralcov.core import container, files
-from neuralcov.core.container import canonical
-from neuralcov.core.errors import StateFileError
+from neuralcov.core import files
+from tests.coverage.saved_files import CRITERIA, INPUTS, network, save_both
 
-INPUTS = torch.randn(60, 6, generator=torch.Generator().manual_seed(1))
-CRITERIA = [nc.NLC(), nc.NLC(rule="all"), nc.LVC(groups=2), nc.NC(0.5), nc.KMNC(10), nc.NBC(), nc.SNAC(), nc.TKNC(2)]
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
-
-
-def network(widths=(8, 3)):
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(6, widths[0]), nn.ReLU(), nn.Linear(widths[0], widths[1]))
 
 
 @pytest.fixture
 def saved(tmp_path):
-    coverage = nc.Coverage(network(), CRITERIA)
-    coverage.calibrate([INPUTS])
-    coverage.update(INPUTS[:30])
-    coverage.save(tmp_path / "suite.ncov")
-    coverage.save_calibration(tmp_path / "training.ncal")
-    return coverage, tmp_path / "suite.ncov", tmp_path / "training.ncal"
+    return save_both(tmp_path)
 
 
 def test_a_loaded_file_goes_on_by_itself(saved):
@@ -92,154 +75,6 @@ def test_another_calibration_is_refused_at_load(saved, tmp_path):
     ours = coverage.calibration_ids()["LVC(groups=2)"][:12]
     with pytest.raises(nc.NeuralcovError, match=f"LVC\\(groups=2\\): calibrations differ: this coverage has {ours}"):
         nc.Coverage.load(path, network(), calibration=tmp_path / "other.ncal")
-
-
-def test_a_truncated_file(saved):
-    _, path, _ = saved
-    content = path.read_bytes()
-    for length in (0, 5, 100, len(content) // 2, len(content) - 1):
-        path.write_bytes(content[:length])
-        with pytest.raises(nc.NeuralcovError, match="not a neuralcov file, or cut short"):
-            nc.Coverage.load(path)
-
-
-def test_foreign_files(saved, tmp_path):
-    foreign = tmp_path / "foreign.ncov"
-    save_file({"weight": torch.zeros(3)}, foreign)
-    with pytest.raises(nc.NeuralcovError, match="a safetensors file, but not one that neuralcov wrote"):
-        nc.Coverage.load(foreign)
-    foreign.write_text("hello")
-    with pytest.raises(nc.NeuralcovError, match="not a neuralcov file"):
-        nc.Coverage.load(foreign)
-    with pytest.raises(nc.NeuralcovError, match="there is no such file"):
-        nc.Coverage.load(tmp_path / "missing.ncov")
-    with pytest.raises(nc.NeuralcovError, match=r"training.ncal: a calibration, expected a state"):
-        nc.Coverage.load(saved[2])
-    with pytest.raises(nc.NeuralcovError, match=r"suite.ncov: a state, expected a calibration"):
-        nc.Coverage(network(), [nc.NC()]).calibrate(saved[1])
-
-
-def rewritten(path, change, drop=()):
-    """The same file with its metadata changed."""
-    with path.open("rb") as file:
-        (length,) = struct.unpack("<Q", file.read(8))
-        metadata = json.loads(file.read(length))["__metadata__"]
-    change(metadata)
-    save_file({name: tensor for name, tensor in load_file(path).items() if name not in drop}, path, metadata)
-
-
-def test_a_future_version_names_both(saved):
-    rewritten(saved[1], lambda metadata: metadata.update(neuralcov="99"))
-    with pytest.raises(nc.NeuralcovError, match="written with file schema 99, this neuralcov reads up to 2: upgrade"):
-        nc.Coverage.load(saved[1])
-
-
-def edit_header(path, change, drop=()):
-    """The same file with its header changed by somebody who has its SHA-256 fit."""
-
-    def edit(metadata):
-        header = json.loads(metadata["header"])
-        change(header)
-        metadata["header"] = canonical(header)
-        metadata["sha256"] = hashlib.sha256(metadata["header"].encode()).hexdigest()
-
-    rewritten(path, edit, drop)
-
-
-def first(header):
-    return header["criteria"][0]
-
-
-def widened(header):
-    header["layout"][0][1] = 10**12
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda h: h.pop("layout"), "the header is damaged"),
-        (lambda h: first(h).update(name="Foreign"), "holds the criterion 'Foreign', which no installed package"),
-        (lambda h: first(h).update(name="acme.NLC"), "holds the criterion 'acme.NLC', which no installed package"),
-        (lambda h: first(h).update(definition=99), "NLC was measured under definition 99, this neuralcov knows up to"),
-        (lambda h: first(h)["state"].update(record="os:system"), "nlc is 'os:system', expected 'nlc'"),
-        (lambda h: first(h)["state"].update(record="bitmap"), "nlc is 'bitmap', expected 'nlc'"),
-        (lambda h: first(h)["state"]["fields"].pop("classes"), "nlc lacks the field 'classes'"),
-        (lambda h: first(h)["state"]["fields"].update(extra=[]), "nlc has a field 'extra'"),
-        (lambda h: first(h)["state"]["fields"].update(widths=[]), "nlc.widths has 0 parts, expected 2"),
-        (lambda h: first(h)["state"]["fields"]["widths"][0].update(value=9), "nlc.widths.0 is 9, expected 8"),
-        (lambda h: first(h)["state"]["fields"].update(counts={"value": 3}), "nlc.counts is 3, expected a tensor"),
-        (lambda h: first(h)["state"]["fields"]["counts"].update(tensor="x"), "the tensor 'x' is missing from the file"),
-        (
-            lambda h: first(h)["state"]["fields"]["counts"].update(tensor="nbc.counts.0"),
-            "the tensor 'nbc.counts.0' is missing",
-        ),
-        (
-            lambda h: first(h)["state"]["fields"]["counts"].update(tensor="nlc.classes.0.0.moments.mean"),
-            "nlc.classes.0.0.moments.mean holds float64, expected int64",
-        ),
-        (lambda h: h["layout"][0].__setitem__(1, 7), "widths.0 is 8, expected 7"),
-        (widened, "NLC: layer .* would take .* but memory="),
-        (lambda h: first(h)["parameters"].update(rule="?"), "suite.ncov: NLC.*rule must be"),
-        (lambda h: first(h)["parameters"].update(extra=1), "the header is damaged"),
-        (lambda h: h.pop("tensors"), "the header is damaged"),
-        (lambda h: h["tensors"]["nlc.counts"].update(shape=[10**12]), "the header is damaged"),
-        (lambda h: h["tensors"]["nc_0.5.covered.0"].update(shape=[10**12]), "the header is damaged"),
-        (lambda h: h["tensors"]["nlc.counts"].update(dtype="float64"), "the header is damaged"),
-        (lambda h: h["inputs"].update(sketch={"tensor": "kmnc_10.learnt.low.0"}), "expected at most 4096 words"),
-    ],
-)
-def test_damaged_headers(saved, change, message):
-    edit_header(saved[1], change)
-    with pytest.raises(StateFileError, match=message):
-        nc.Coverage.load(saved[1])
-
-
-def test_a_shape_that_the_layers_do_not_allow(saved):
-    _, path, _ = saved
-    other = nc.Coverage(network((9, 3)), [nc.NLC()])
-    other.update(INPUTS)
-    other.save(path)
-    edit_header(path, lambda h: h.update(layout=[["0", 8], ["2", 3]]))
-    edit_header(path, lambda h: first(h)["state"]["fields"]["widths"][0].update(value=8))
-    with pytest.raises(nc.NeuralcovError, match=r"moments.mean has shape \(1, 9\), the layers allow \(1, 8\)"):
-        nc.Coverage.load(path)
-
-
-def test_nothing_is_allocated_for_a_shape_that_is_not_there(saved, monkeypatch):
-    """What a header promises is compared with the bytes of the file, and with the layers, before anything is read."""
-    edit_header(saved[1], lambda h: h["tensors"]["nlc.classes.0.0.moments.scatter"].update(shape=[10**6, 10**6]))
-    monkeypatch.setattr(container.Container, "read", lambda *arguments, **more: pytest.fail("a tensor was read"))
-    with pytest.raises(nc.NeuralcovError, match="the header is damaged"):
-        nc.Coverage.load(saved[1])
-
-
-def test_a_missing_tensor(saved):
-    edit_header(saved[1], lambda h: h["tensors"].pop("nlc.counts"), drop=["nlc.counts"])
-    with pytest.raises(nc.NeuralcovError, match=r"the tensor 'nlc.counts' is missing"):
-        nc.Coverage.load(saved[1])
-
-
-def test_a_flipped_byte_is_found_wherever_it_is(saved):
-    """Every 7th byte of the head and one in every tensor: refused in one sentence, never something else."""
-    _, path, calibration = saved
-    content = path.read_bytes()
-    (length,) = struct.unpack("<Q", content[:8])
-    entries = json.loads(content[8 : 8 + length])
-    places = [*range(0, 8 + length, 7)]
-    for entry in entries.values():
-        start, end = entry.get("data_offsets", (0, 0))
-        if end > start:
-            places.append(8 + length + (start + end) // 2)
-    for place in places:
-        damaged = bytearray(content)
-        damaged[place] ^= 0x10
-        with pytest.raises(StateFileError):
-            nc.Coverage.from_bytes(bytes(damaged))
-    content = bytearray(calibration.read_bytes())
-    content[-1] ^= 1
-    calibration.write_bytes(bytes(content))
-    with pytest.raises(StateFileError, match=r"the tensor calibration\..* is damaged \(its SHA-256 does not fit\)"):
-        nc.Coverage(network(), CRITERIA).calibrate(calibration)
 
 
 def test_no_module_path_is_written(saved, tmp_path):
@@ -389,37 +224,3 @@ def test_states_of_float64_outputs_load(tmp_path):
     coverage.update(activations={"fc": np.random.default_rng(0).standard_normal((9, 3))})
     coverage.save(tmp_path / "a.ncov")
     assert nc.Coverage.load(tmp_path / "a.ncov").values() == coverage.values()
-
-
-def _learnt(header):
-    return first(header)["learnt"]["fields"]
-
-
-@pytest.mark.parametrize(
-    ("criterion", "change", "message"),
-    [
-        (nc.NLC(rule="all"), lambda h: first(h).update(learnt=[]), "NLC(rule=all) learns nothing"),
-        (nc.CC(1), lambda h: first(h).update(learnt={"value": 3}), "CC(1) learns nothing"),
-        (nc.LVC(), lambda h: _learnt(h)["training"].pop(), "lvc.learnt.training has 1 parts, expected 2"),
-        (
-            nc.LVC(),
-            lambda h: _learnt(h)["training"][0]["fields"].update(varies=_learnt(h)["limit"]),
-            "limit holds float64",
-        ),
-        (nc.LVC(), lambda h: _learnt(h)["names"].__setitem__(0, {"value": 3}), "lvc.learnt.names.0 is 3"),
-        (nc.LVC(), lambda h: _learnt(h).update(constant=[{"value": 3}]), "constant layers (3,)"),
-        (nc.LVC(groups=2), lambda h: first(h)["parameters"].update(groups=10**9), "groups must be at most 1,000"),
-        (nc.LCC(), lambda h: _learnt(h).update(levels=_learnt(h)["layers"]), "numbers of kinds for"),
-    ],
-)
-def test_what_a_criterion_learnt_is_checked(tmp_path, criterion, change, message):
-    """Against the layers, in files that somebody made who can write checksums."""
-    cov = nc.Coverage.of_layers({"a": 3, "b": 2}, [criterion])
-    layers = {"a": torch.randn(60, 3), "b": torch.randn(60, 2)}
-    if criterion.learns:
-        cov.calibrate(activations=[nc.Activations(layers=layers)])
-    cov.update(activations=layers)
-    cov.save(tmp_path / "x.ncov")
-    edit_header(tmp_path / "x.ncov", change)
-    with pytest.raises(nc.NeuralcovError, match=re.escape(message)):
-        nc.Coverage.load(tmp_path / "x.ncov")

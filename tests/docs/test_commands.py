@@ -84,7 +84,7 @@ RUN = {
     "docs/evidence.md": 3,
     "docs/gates.md": 6,
     "docs/report.md": 2,
-    "docs/ranking.md": 4,
+    "docs/ranking.md": 5,
     "docs/llms.md": 1,
     "docs/how-to/fuzz-images.md": 4,
     "docs/how-to/fuzz-texts.md": 4,

@@ -12,6 +12,7 @@ import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -69,17 +70,16 @@ def subjects():
     """Return every kind of file that is damaged."""
     states = {path.name: path.read_bytes() for path in [*GOLDEN.glob("schema-2/*.ncov"), *GOLDEN.glob("lcc/*.ncov")]}
     calibrations = {"lcc.ncal": (GOLDEN / "lcc" / "training.ncal").read_bytes(), "small.ncal": _small_calibration()}
-    campaign = {
-        str(path.relative_to(GOLDEN / "schema-2" / "images")): path.read_bytes()
-        for path in sorted((GOLDEN / "schema-2" / "images").rglob("*"))
-        if path.suffix in (".json", ".jsonl", ".log", ".safetensors", ".ncov") and "faults" not in path.parts
-    }
+    old = {path.name: path.read_bytes() for path in (GOLDEN / "schema-1").glob("*.ncov")}
     return [
         Subject("states", states, _read_state),
         Subject("states, signed anew", states, _use_state, signed=True),
         Subject("calibrations", calibrations, _read_calibration),
         Subject("calibrations, signed anew", calibrations, _use_calibration, signed=True),
-        Subject("campaigns", campaign, _read_campaign),
+        Subject("states of schema 1", old, _use_state, signed=True),
+        Subject("calibrations of schema 1", _old_calibration(), _use_calibration, signed=True),
+        Subject("campaigns", _campaign("schema-2"), _read_campaign),
+        Subject("campaigns of schema 1", _campaign("schema-1"), partial(_read_campaign, schema="schema-1")),
         Subject("images", _images(), _read_image),
         Subject("archives", _archives(), _read_archive),
         Subject("plain data", _plain_data(), _read_plain),
@@ -151,9 +151,22 @@ def _use_calibration(name, content, folder):
     found.identity(found.of_training)
 
 
-def _read_campaign(name, content, folder):
+def _old_calibration():
+    return {"training.ncal": (GOLDEN / "schema-1" / "training.ncal").read_bytes()}
+
+
+def _campaign(schema):
+    top = GOLDEN / schema / "images"
+    return {
+        str(path.relative_to(top)): path.read_bytes()
+        for path in sorted(top.rglob("*"))
+        if path.suffix in (".json", ".jsonl", ".log", ".safetensors", ".ncov") and "faults" not in path.parts
+    }
+
+
+def _read_campaign(name, content, folder, schema="schema-2"):
     place = folder / "campaign"
-    shutil.copytree(GOLDEN / "schema-2" / "images", place)
+    shutil.copytree(GOLDEN / schema / "images", place)
     (place / name).write_bytes(content)
     (place / "coverage" / "backup.ncov").write_bytes(b"stray")
     found = open_campaign(place)

@@ -16,8 +16,12 @@ def suite(seed, count=500, mean=MEAN, covariance=COVARIANCE, factor=1.0):
     return np.stack([means, means**2 + (0.7 * factor) ** 2], axis=2)
 
 
+def counted(moments):
+    return ChannelCounts.of_none(moments.shape[1]).with_inputs(moments)
+
+
 def facts(moments):
-    return ChannelCounts.of(moments).facts()
+    return counted(moments).facts()
 
 
 TRAINING = facts(suite(0, 5000))
@@ -41,12 +45,12 @@ def test_facts_are_means_and_covariances():
 
 def test_parts_add_up_and_survive_files():
     moments = suite(3)
-    parts = ChannelCounts.of(moments[:200]) + ChannelCounts.from_json(ChannelCounts.of(moments[200:]).to_json())
+    parts = counted(moments[:200]) + ChannelCounts.from_json(counted(moments[200:]).to_json())
     assert parts.facts().covariance == pytest.approx(np.asarray(facts(moments).covariance))
     assert parts.inputs == 500
     # Inputs with NaN are no part of it.
     moments[7, 1, 0] = np.nan
-    assert ChannelCounts.of(moments).inputs == 499
+    assert counted(moments).inputs == 499
 
 
 @pytest.mark.parametrize("order", [(0, 2, 1), (2, 1, 0), (1, 2, 0)])
@@ -97,4 +101,4 @@ def test_only_inputs_of_as_many_channels_are_comparable():
     assert not comparable(facts(suite(1)[:, :1]), TRAINING)
     assert not comparable(None, TRAINING)
     assert not comparable(TRAINING, None)
-    assert ChannelCounts.of(np.full((3, 1, 2), np.nan)).facts() is None
+    assert counted(np.full((3, 1, 2), np.nan)).facts() is None

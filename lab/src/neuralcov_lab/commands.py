@@ -122,7 +122,9 @@ def reproduce(
     names: Annotated[
         list[str], typer.Argument(metavar="NAME...", help=f"{', '.join(PLANS)}, all; report only writes the report.")
     ],
-    scale: Annotated[str, typer.Option(help="smoke: minutes on two cores; small: an hour; full: one GPU.")] = "smoke",
+    scale: Annotated[
+        str, typer.Option(help="smoke: minutes on two cores; small: forty minutes; full: one GPU.")
+    ] = "smoke",
     folder: Annotated[Path, typer.Option("--output", "-o", help="Where results go, and are taken up again.")] = Path(
         "reproduced"
     ),

@@ -11,6 +11,7 @@ from neuralcov_lab.experiments import ExperimentContext, JobFolder, run_jobs, ta
 from neuralcov_lab.experiments.comparisons import ALONE, ON_TOP, Comparison
 from neuralcov_lab.experiments.lcc import images, plan, texts
 from neuralcov_lab.experiments.lcc.figures import OVER, Measure
+from neuralcov_lab.experiments.lcc.honest_sections import forecast_takeaway
 from neuralcov_lab.experiments.lcc.judged import Judged, jobs_by_part, score, wrong_orders
 from neuralcov_lab.experiments.lcc.maps import Cut, Map
 from neuralcov_lab.experiments.lcc.network_sections import fooling_section, fooling_takeaway
@@ -171,6 +172,7 @@ def test_the_page_says_first_what_is_wrong_and_shows_every_part(proof):
         "## What it gets wrong",
         "## Orders",
         "## What `next` foretells",
+        "## What a forecast of more inputs is worth",
         "## `relative` of inputs like training data",
         "## Errors",
         "## Suites made to fool it",
@@ -187,6 +189,7 @@ def test_every_section_opens_with_what_to_take_away(proof):
     assert "`relative` is fooled by" in lead or "No suite reads more varied" in lead
     for title in (
         "What `next` foretells",
+        "What a forecast of more inputs is worth",
         "Errors",
         "Suites made to fool it",
         "Across checkpoints and seeds",
@@ -205,13 +208,32 @@ def test_stability_is_about_every_criterion(proof):
     assert {kind.__name__ for kind in criteria.ALL} <= names
 
 
+def test_a_forecast_is_held_against_what_the_same_inputs_showed(proof):
+    parts = jobs_by_part(proof)["forecast"]["digits"]["parts"]
+    assert set(parts) == {"30"}
+    for by_name in parts["30"].values():
+        assert set(by_name) == {"LCC", "KMNC(100)", "NC(0.75)", "SNAC"}
+        for own in by_name.values():
+            assert all(now <= said and now <= seen for now, said, seen in zip(*own.values(), strict=True))
+    # All of the test set is the last size of every split: the same value, whatever the order.
+    assert len(set(parts["30"]["120"]["LCC"]["seen"])) == 1
+
+
+def test_forecasts_are_off_by_shares_of_what_was_seen():
+    own = {"now": [0.1, 0.1], "said": [0.2, 0.3], "seen": [0.2, 0.2]}
+    results = {"one": {"parts": {"10": {"20": {"LCC": own}, "40": {"LCC": own | {"said": [0.1, 0.1]}}}}}}
+    assert forecast_takeaway(results) == (
+        "**A forecast of so many times as many inputs is off, on average, by:** LCC ×2 +25%, ×4 -50%."
+    )
+
+
 def test_suites_that_read_above_the_test_inputs_are_named():
     drawn = {"LCC.relative": 1.0, "LCC.off_map": 0.01, "LCC.expected_off_map": 0.01, "LCC.value": 0.1}
     drawn |= {"SNAC": 0.1, "inputs": 10}
     suites = {"test": [drawn], "noise": [drawn | {"LCC.relative": 0.1, "SNAC": 0.2}], "blurred": [drawn]}
     results = {"one": {"suites": suites}, "two": {"suites": suites | {"noise": [drawn | {"LCC.relative": 1.2}]}}}
     assert fooling_takeaway(results) == (
-        "**`relative` is fooled by:** noise (on 1 of 2). It puts none of the 1 others above them."
+        "**`relative` is fooled by:** noise (on 1 of 2). None of the 1 others is above them."
     )
     table = "\n".join(fooling_section(results))
     assert "| LCC.relative | 1 of 4 | 0 of 2 | 1 of 2 |" in table

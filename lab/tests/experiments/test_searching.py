@@ -176,13 +176,14 @@ def test_the_lead_says_where_twice_as_much_is_found():
 
     jobs = [job("one", guides.RANDOM, 40, 10, 5), job("one", guides.DEFAULT, 90, 20, 5)]
     said = guides_lead(jobs)
-    assert said.endswith("reached by the default on one. Fewer pairs of classes or clusters: nowhere.")
+    assert said.endswith("reached on one. Fewer pairs of classes or clusters: nowhere.")
     jobs += [job("other", guides.RANDOM, 40, None, 5), job("other", guides.DEFAULT, 90, None, 5)]
     assert "on one, other (natural ones not judged)." in guides_lead(jobs)
     jobs += [job("last", guides.RANDOM, 40, 10, 5), job("last", guides.DEFAULT, 60, 20, 4)]
-    said = guides_lead(jobs)
+    jobs += [job("alone", guides.RANDOM, 40, 10, 5), job("alone", "margin, forecast", 90, 30, 5)]
+    assert ", alone (by margin, forecast);" in guides_lead(jobs)
     lacking = "not reached on last (distinct 1.50 ×, roots 1.50 ×)"
-    assert said.endswith(f"{lacking}. Fewer pairs of classes or clusters: clusters on last.")
+    assert guides_lead(jobs).endswith(f"{lacking}. Fewer pairs of classes or clusters: clusters on last.")
 
 
 def test_the_full_scale_has_three_image_networks_and_the_lstm():

@@ -73,6 +73,13 @@ def run(
     calibrate: Annotated[str | None, typer.Option(help="Training data, or a saved calibration (.ncal).")] = None,
     layers: options.Layers = None,
     seeds: Annotated[int, typer.Option(min=1, help="Inputs to start from, drawn from the data.")] = 1000,
+    unsure_seeds: Annotated[
+        bool,
+        typer.Option(
+            "--unsure-seeds",
+            help="Start from those the model reads rightly with the least certainty; it is run on all of the data.",
+        ),
+    ] = False,
     iterations: Iterations = None,
     minutes: Minutes = None,
     faults: Faults = None,
@@ -118,6 +125,7 @@ def run(
         calibrate=None if calibrate is None else absolute_name(calibrate),
         layers=layers,
         seeds=seeds,
+        unsure_seeds=unsure_seeds,
         mutations=() if mutations is None else tuple(name.strip() for name in mutations.split(",")),
         styles=styles if styles in (None, "shipped") else absolute_name(styles),
         style_moves=style_moves,

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neuralcov.cli.fuzz_seeds import least_sure
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.core.files import is_file
 from neuralcov.coverage.coverage import Coverage
@@ -41,6 +42,7 @@ class CampaignNames:
     calibrate: str | None = None
     layers: str | None = None
     seeds: int | None = 1000
+    unsure_seeds: bool = False
     mutations: tuple[str, ...] = ()
     styles: str | None = None
     style_moves: bool = False
@@ -156,7 +158,7 @@ def build(
             _observe_first(coverage, names, settings)
     samples = kept
     if samples is None:
-        samples = choose(_samples(names, model), names.seeds, settings.seed)
+        samples = _seeds(names, model, settings, resumed)
     second_model = None
     if names.against is not None:
         second_model = load_model(names.against, _path(names.against_weights), names.device)
@@ -185,6 +187,16 @@ def build(
         },
     )
     return PreparedFuzzer(fuzzer, samples, names, model, second_model)
+
+
+def _seeds(names: CampaignNames, model: nn.Module, settings: FuzzSettings, resumed: bool) -> Samples:
+    if not names.unsure_seeds:
+        return choose(_samples(names, model), names.seeds, settings.seed)
+    if resumed:
+        # Other weights would choose other seeds.
+        raise InputError("the folder holds seeds that the model chose, which cannot be chosen anew: leave out --data")
+    samples = _samples(names, model)
+    return least_sure(samples, names.seeds, model, _preprocess(samples), settings.batch, names.device)
 
 
 def _calibrate(coverage: Coverage, names: CampaignNames, batch: int, folder: Path, resumed: bool) -> None:

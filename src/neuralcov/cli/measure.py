@@ -61,6 +61,10 @@ def measure(
         str | None, typer.Option(help="Where data are mappings: their keys with metadata, joined by commas.")
     ] = None,
     per_input: Annotated[str | None, typer.Option(help="Write a table of the inputs (.csv or .jsonl).")] = None,
+    gains: Annotated[
+        list[str] | None,
+        typer.Option(help="A criterion whose gains the table of inputs tells too, such as NLC; may be repeated."),
+    ] = None,
     inputs: Annotated[
         bool,
         typer.Option(
@@ -96,6 +100,8 @@ def measure(
     """Measure the coverage of a suite. Processes that torchrun started share it."""
     if save_calibration is not None and calibrate is None:
         raise InputError("--save-calibration needs something to save: give --calibrate as well")
+    if gains and per_input is None:
+        raise InputError(f"--gains {gains[0]}: gains stand in the table of inputs: give --per-input FILE as well")
     if per_input is not None:
         writer_for(per_input)
     for path in (save, save_calibration, json, per_input, evidence):
@@ -128,6 +134,7 @@ def measure(
             criteria or (),
             slices=split_columns(slices),
             per_input=per_input is not None,
+            gains=gains or (),
             # Tables and pictures of inputs are made in one process.
             keep_inputs=inputs and save is not None and ranks is None,
             missing=missing,

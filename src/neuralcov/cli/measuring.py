@@ -83,6 +83,7 @@ def measure_named(
     slices: Sequence[str] = (),
     per_input: bool = False,
     keep_inputs: bool = False,
+    gains: Sequence[str] = (),
     missing: bool = False,
     errors: bool = False,
     save_calibration: str | None = None,
@@ -98,6 +99,7 @@ def measure_named(
         slices: columns of metadata.
         per_input: whether to keep a table of the inputs.
         keep_inputs: whether to keep what reports show of inputs.
+        gains: criteria, as texts, whose gains the table tells.
         missing: whether to name neurons of which nothing is covered.
         errors: whether criteria that tick off cells keep their standard errors too.
         save_calibration: where to write what calibration learnt.
@@ -164,6 +166,7 @@ def measure_named(
         before, earlier = coverage.values(), coverage.inputs
     notes.append(suite.note)
     looks: dict[str, Any] = {"slices": list(slices), "per_input": per_input, "keep_inputs": keep_inputs}
+    looks["gains"] = [criterion_from_text(each).name for each in gains]
     coverage.assess(part(suite.loader), **looks, **shared)
     # Files are sent to others, whom the folders of this machine do not concern.
     told_names, command = plain_without_folders([asdict(names), sys.argv[1:]])

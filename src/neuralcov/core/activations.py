@@ -259,6 +259,14 @@ class Activations:
             part._shared["stacked"] = (tuple(s.take(rows) for s in self.stacks), self.finite[rows])
         return part
 
+    def lend_stacks(self, parts: Sequence[Activations]) -> None:
+        """Let the batches that this one was joined from have their rows of its stacks, which need not be made again."""
+        begin = 0
+        for part in parts:
+            rows = slice(begin, begin + part.size)
+            part._shared["stacked"] = (tuple(stack.take(rows) for stack in self.stacks), self.finite[rows])
+            begin += part.size
+
     def only(self, names: Collection[str]) -> Activations:
         """Return the same inputs seen through some of the layers."""
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
-import math
 import re
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -74,7 +74,7 @@ def number(
 ) -> None:
     """Require a finite number within the given bounds."""
     value = _plain(owner, field)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= sys.float_info.max:
         raise argument_error(owner, field, "a finite number")
     if above is not None and not value > above:
         raise argument_error(owner, field, f"above {above:g}")

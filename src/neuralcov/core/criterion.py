@@ -336,7 +336,7 @@ class Criterion(OptionalFigures[StateT], ABC, Generic[StateT]):
         """Return forms of states that files may hold in place of today's; ``upgrade`` turns them into that."""
         return ()
 
-    def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
+    def upgrade(self, learnt: Any, state: Any, layout: Layout) -> tuple[Any, Any]:
         """Return what an earlier version learnt and kept in today's form, with the values that it had."""
         return learnt, state
 

@@ -16,7 +16,7 @@ from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.sections import Assessed, GrowthRecorder, NeuronRecorder
 from neuralcov.coverage.sections.keeper import InputKeeper, nearest_to_uncovered
 from neuralcov.coverage.slices import SliceStates, check_columns
-from neuralcov.coverage.table_builder import TableBuilder
+from neuralcov.coverage.table_builder import TableBuilder, require_names
 from neuralcov.distributed import Ranks
 from neuralcov.results import InputTable
 from neuralcov.results.sections import GrowthCurve
@@ -31,6 +31,7 @@ class _Watch:
     slices: tuple[str, ...]
     per_input: bool
     keep_inputs: bool
+    gains: tuple[str, ...] = ()
     states: SliceStates | None = None
     table: TableBuilder | None = None
     neurons: NeuronRecorder | None = None
@@ -55,10 +56,12 @@ class _Watch:
             self.states = self.states or SliceStates(self.slices, collection)
             self.states.observe(batch)
         if self.keep_inputs:
-            self.keeper = self.keeper or InputKeeper(collection, ours.learnt.map, ours.provenance.preprocessing)
+            self.keeper = self.keeper or InputKeeper(
+                collection, ours.learnt.map, ours.provenance.preprocessing, self.gains
+            )
             self.keeper.add(inputs, batch)
         elif self.per_input:
-            self.table = self.table or TableBuilder(collection)
+            self.table = self.table or TableBuilder(collection, gains=self.gains)
             self.table.add(batch)
         self.neurons = self.neurons or NeuronRecorder(batch.layout, peaks=self.keep_inputs)
         if batch.size:
@@ -104,17 +107,18 @@ def assess_group(
     slices: Sequence[str],
     per_input: bool,
     keep_inputs: bool,
+    gains: Sequence[str],
 ) -> None:
     """Observe every batch of a loader, and those of the other processes where there are some."""
     if sync not in reducing.SYNCS:
         raise InputError(f"sync={sync!r}: expected {' or '.join(map(repr, reducing.SYNCS))}")
     if ranks is None:
-        looks: dict[str, Any] = {"slices": slices, "per_input": per_input, "keep_inputs": keep_inputs}
+        looks: dict[str, Any] = {"slices": slices, "per_input": per_input, "keep_inputs": keep_inputs, "gains": gains}
         assess(ours, reader, data, lengths=lengths, progress=progress, **looks)
         return
-    if slices or per_input or keep_inputs:
+    if slices or per_input or keep_inputs or gains:
         raise InputError(
-            "slices=, per_input= and keep_inputs= look at all inputs in one process: leave them or group= out"
+            "slices=, per_input=, keep_inputs= and gains= look at all inputs in one process: leave them or group= out"
         )
     reducing.assess(
         ours,
@@ -135,13 +139,14 @@ def assess(
     slices: Sequence[str],
     per_input: bool,
     keep_inputs: bool,
+    gains: Sequence[str] = (),
 ) -> None:
     """Observe every batch of a loader; note with the measurement what reports show beside values."""
-    columns = check_columns(slices)
-    collection = ours.collection
+    columns, collection = check_columns(slices), ours.collection
+    require_names(collection, gains)
     fresh, earlier = collection.empty, ours.last_assessed
     growth = GrowthRecorder(collection, len(data) if isinstance(data, Sized) else None) if fresh else None
-    watch = _Watch(ours, columns, per_input, keep_inputs)
+    watch = _Watch(ours, columns, per_input or bool(gains), keep_inputs, tuple(gains))
     reader.assess(data, lengths, progress, watch, None if growth is None else growth.after_batch)
     with collection.turn:
         curves = {} if growth is None else ordinary_tensors(growth.curves)()
@@ -159,7 +164,7 @@ def judge(
             reader.watch()
             with ours.collection.turn:
                 ours.collection.check(batch)
-                builder = builder or TableBuilder(ours.collection, gains=True)
+                builder = builder or TableBuilder(ours.collection, judged=True)
                 ordinary_tensors(builder.add)(batch)
     if builder is None:
         raise InputError("the data gave no batch: nothing was judged")

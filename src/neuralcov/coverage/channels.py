@@ -33,12 +33,24 @@ class ChannelCounts:
     fourth: float
 
     @classmethod
-    def of(cls, moments: np.ndarray) -> Self:
-        """Count inputs, given ``(inputs, channels, 2)`` means and mean squares."""
+    def of_none(cls, channels: int) -> Self:
+        """Count no inputs."""
+        return cls(0, np.zeros(channels), np.zeros((channels, channels)), np.zeros(channels), 0.0)
+
+    def with_inputs(self, moments: np.ndarray) -> ChannelCounts:
+        """Count inputs, given ``(inputs, channels, 2)`` means and mean squares, one after the other.
+
+        So the sums are the same to the bit however inputs come in batches, and whenever these are counted.
+        """
         rows = moments[np.isfinite(moments).all(axis=(1, 2))].astype(np.float64)
         means, squares = rows[:, :, 0], rows[:, :, 1]
-        fourth = float((squares.mean(axis=1) ** 2).sum())
-        return cls(len(rows), means.sum(0), means.T @ means, squares.sum(0), fourth)
+        return ChannelCounts(
+            self.inputs + len(rows),
+            _one_by_one(self.means, means),
+            _one_by_one(self.products, means[:, :, None] * means[:, None, :]),
+            _one_by_one(self.squares, squares),
+            float(_one_by_one(np.float64(self.fourth), squares.mean(axis=1) ** 2)),
+        )
 
     def __add__(self, other: ChannelCounts) -> ChannelCounts:
         return ChannelCounts(
@@ -80,3 +92,9 @@ class ChannelCounts:
         if inputs < 0 or not all(np.isfinite(part).all() for part in (means, products, squares, fourth)):
             raise ValueError(f"channels of {inputs} inputs, or with numbers that are none")
         return cls(inputs, means, products, squares, fourth)
+
+
+def _one_by_one(total: np.ndarray | np.floating[Any], rows: np.ndarray) -> np.ndarray:
+    """Add rows to a sum in their order; ``sum`` adds them in an order that depends on how many there are."""
+    sums: np.ndarray = np.concatenate([np.asarray(total)[None], rows]).cumsum(axis=0)
+    return np.asarray(sums[-1])

@@ -218,6 +218,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
         slices: Sequence[str] = (),
         per_input: bool = False,
         keep_inputs: bool = False,
+        gains: Sequence[str] = (),
         group: Any = None,
         sync: str = "end",
         timeout: float | None = None,
@@ -234,6 +235,8 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             per_input: whether to note what every input shows first, for ``per_input``.
             keep_inputs: whether to keep what reports show of inputs too: small pictures of at most 64, the table, and
                 where the suite lies beside training data. State files then hold these.
+            gains: names of criteria whose gains the table tells too, each input's alone on what was there before its
+                batch: for NLC and LVC, which count nothing that an input could be the first to show.
             group: of ``torch.distributed``, such as ``torch.distributed.group.WORLD``, whose processes each give the
                 batches of a shard and all end with the state of the whole suite. A shard may be empty.
             sync: with a group, ``"end"`` merges the states at the end; ``"step"`` has all processes observe, in every
@@ -251,6 +254,7 @@ class Coverage(ListeningCoverage, JudgingCoverage, ReportingCoverage, EvidenceCo
             slices=slices,
             per_input=per_input,
             keep_inputs=keep_inputs,
+            gains=gains,
         )
         self._measurement.warn(of_outputs=True)
 

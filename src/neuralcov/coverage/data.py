@@ -15,6 +15,7 @@ from neuralcov.coverage import calibrating, merging, reducing, saving
 from neuralcov.coverage.collection import AnyCriterion, States
 from neuralcov.coverage.measurement import Measurement
 from neuralcov.coverage.merging import Snapshot
+from neuralcov.coverage.readings import require_fewer, require_more
 from neuralcov.coverage.sections.telling import told_sections
 from neuralcov.coverage.store import Place
 from neuralcov.distributed import ranks_of
@@ -135,10 +136,7 @@ class CoverageData:
         Args:
             inputs: how many, at most those that were observed.
         """
-        if not isinstance(inputs, int) or not 1 <= inputs <= self.inputs:
-            raise InputError(
-                f"rarefied({inputs!r}): expected a whole number from 1 to {self.inputs}, the inputs observed"
-            )
+        require_fewer(inputs, self.inputs)
         found = self._measurement.collection.rarefied(inputs)
         return {name: (estimate.value, estimate.error) for name, estimate in found.items()}
 
@@ -150,11 +148,7 @@ class CoverageData:
         Args:
             inputs: how many in all, at least those that were observed.
         """
-        if not isinstance(inputs, int) or inputs < max(1, self.inputs):
-            raise InputError(
-                f"forecast({inputs!r}): expected a whole number from {max(1, self.inputs)} on, the inputs observed; "
-                "for fewer ask rarefied()"
-            )
+        require_more(inputs, self.inputs)
         return self._measurement.collection.forecast(inputs)
 
     def lacking(self, suite: CoverageData) -> dict[str, tuple[tuple[int, ...], ...]]:

@@ -18,6 +18,21 @@ from neuralcov.core.layout import Layout
 from neuralcov.coverage.seen import SeenInputs
 
 
+def require_fewer(inputs: object, observed: int) -> None:
+    """Refuse a size that is none of a part of the inputs observed."""
+    if not isinstance(inputs, int) or not 1 <= inputs <= observed:
+        raise InputError(f"rarefied({inputs!r}): expected a whole number from 1 to {observed}, the inputs observed")
+
+
+def require_more(inputs: object, observed: int) -> None:
+    """Refuse a size below that of the inputs observed."""
+    if not isinstance(inputs, int) or inputs < max(1, observed):
+        raise InputError(
+            f"forecast({inputs!r}): expected a whole number from {max(1, observed)} on, the inputs observed; "
+            "for fewer ask rarefied()"
+        )
+
+
 class CollectionReadings:
     """Read criteria that are kept together. ``CriterionCollection`` keeps them."""
 

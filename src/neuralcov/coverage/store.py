@@ -8,31 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
 
-from neuralcov.core.arguments import with_tuples
 from neuralcov.core.container import CALIBRATION, STATE, Container, opened, save, write
-from neuralcov.core.errors import HyperParameterError, NeuralcovError
+from neuralcov.core.errors import NeuralcovError
 from neuralcov.core.files import AnyPath, Place
-from neuralcov.core.find_criterion import criterion_class, criterion_stored_as
 from neuralcov.core.guards import ordinary_tensors
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import out_of_memory
 from neuralcov.core.old_identity import old_identity
 from neuralcov.core.old_names import from_schema_1, with_declared_names
-from neuralcov.core.records import Record, flatten, stored_name, unflatten
+from neuralcov.core.records import Record, flatten, stored_name
 from neuralcov.core.registry import load_own, stored_class
-from neuralcov.core.templates import require_form
 from neuralcov.coverage.collection import AnyCriterion, States, plain_keys
 from neuralcov.coverage.file_tensors import FileTensors
 from neuralcov.coverage.provenance import checked_provenance
 from neuralcov.coverage.sections import Assessed, TrainingMap, assessed_to_json, read_assessed
 from neuralcov.coverage.seen import KeyRule, SeenInputs
+from neuralcov.coverage.stored_criteria import StoredCriterion
 from neuralcov.coverage.stored_inputs import inputs_to_json, read_inputs
 from neuralcov.coverage.suite_counts import SuiteCounts
 from neuralcov.results.references import ReferenceCurve
@@ -156,11 +154,11 @@ def load_coverage(source: Place | bytes, device: torch.device, rule: KeyRule | N
     with opened(source, STATE) as file, _damage_told(file):
         header = file.header if file.schema > 1 else from_schema_1(file.header, Record.known)
         layout = Layout({str(name): width for name, width in header["layout"]}, device)
-        entries = [_Entry.of(entry, file) for entry in header["criteria"]]
+        entries = [StoredCriterion.of(entry, file) for entry in header["criteria"]]
         for entry in entries:
             entry.require_form(file, layout)
         read = FileTensors(file, lambda name: file.read(name).to(device))
-        built = [entry.build(read) for entry in entries]
+        built = [entry.build(file, read, layout) for entry in entries]
         names = [criterion.name for criterion, _ in built]
         modules = header["modules"]
         return StoredCoverage(
@@ -256,80 +254,6 @@ def _beyond_budget(stored: Any, file: Container) -> frozenset[str]:
         if left < 0:
             beyond.add(str(block["tensor"]))
     return frozenset(beyond)
-
-
-@dataclass(frozen=True, eq=False)
-class _Entry:
-    """Hold one criterion of a state file, known by name and hyper-parameters, its tensors not read yet."""
-
-    criterion: AnyCriterion
-    key: str
-    definition: int
-    calibration: str | None
-    learnt: Any
-    state: Any
-
-    @classmethod
-    def of(cls, entry: Mapping[str, Any], file: Container) -> _Entry:
-        """Find the criterion that an entry of the header names."""
-        name = str(entry["name"])
-        found = criterion_stored_as(name) if file.schema > 1 else criterion_class(name)
-        if found is None:
-            raise file.error(
-                f"holds the criterion {name!r}, which no installed package defines: install or import the one that does"
-            )
-        definition = entry["definition"]
-        if type(definition) is not int or not 1 <= definition <= found.definition:
-            raise file.error(
-                f"{name} was measured under definition {definition}, this neuralcov knows up to {found.definition}: "
-                "upgrade neuralcov"
-            )
-        try:
-            criterion = found(**{parameter: with_tuples(value) for parameter, value in entry["parameters"].items()})
-        except HyperParameterError as error:
-            raise file.error(str(error)) from error
-        calibration = entry["calibration"]
-        return cls(
-            criterion,
-            plain_keys([criterion])[0],
-            definition,
-            None if calibration is None else str(calibration),
-            entry["learnt"],
-            entry["state"],
-        )
-
-    @property
-    def _outdated(self) -> bool:
-        """Return whether it was measured under an earlier definition, whose form may be another."""
-        return self.definition < self.criterion.definition
-
-    def require_form(self, file: Container, layout: Layout) -> None:
-        """Refuse tensors that the criterion would not have on these layers; nothing is read for that."""
-        if self._outdated:
-            return
-        bare = Layout(layout.widths, "meta")
-        learnt = self.criterion.learnt_template(bare)
-        if not self.criterion.learns and self.learnt != {"value": None}:
-            raise file.error(f"{self.criterion.name} learns nothing, and the file says what it learnt")
-        if learnt is not None and self.learnt != {"value": None}:
-            require_form(self.learnt, *learnt, file.tensors, f"{self.key}.learnt")
-        try:
-            criterion = replace(self.criterion, learnt=unflatten(self.learnt, FileTensors(file, file.empty)))
-            empty, form = criterion.init(bare), criterion.template(bare)
-        except NeuralcovError:
-            raise
-        except RuntimeError as error:
-            raise file.error(f"{self.criterion.name} cannot be kept of such layers ({error})") from error
-        for older in criterion.older_forms(bare):
-            if self.state.get("record") == older.declared:
-                form = empty = older
-        require_form(self.state, form, empty, file.tensors, self.key)
-
-    def build(self, tensors: Mapping[str, Tensor]) -> tuple[AnyCriterion, Any]:
-        """Read the criterion with what it learnt, and its state."""
-        learnt, state = unflatten(self.learnt, tensors), unflatten(self.state, tensors)
-        learnt, state = self.criterion.upgrade(learnt, state)
-        return replace(self.criterion, learnt=learnt), state
 
 
 @contextmanager

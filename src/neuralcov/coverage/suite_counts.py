@@ -109,16 +109,14 @@ class SuiteCounts:
         for part in pending:
             if part.moments is not None:
                 by_width.setdefault(part.moments.shape[1], []).append(_rows(part.moments, part.taken))
-        for parts in by_width.values():
-            # Batch by batch, so that the sums are the same to the bit whenever they are asked for.
-            ends = np.cumsum([len(part) for part in parts])[:-1]
-            for rows in np.split(torch.cat(parts).cpu().numpy(), ends):
-                self._add_channels(ChannelCounts.of(rows))
+        for width, parts in by_width.items():
+            known = self.channels.get(width, ChannelCounts.of_none(width))
+            self.channels[width] = known.with_inputs(torch.cat(parts).cpu().numpy())
         return self
 
-    def _add_channels(self, counts: ChannelCounts) -> None:
-        width = len(counts.means)
-        self.channels[width] = self.channels[width] + counts if width in self.channels else counts
+    def _add_channels(self, counted: ChannelCounts) -> None:
+        width = len(counted.means)
+        self.channels[width] = self.channels.get(width, ChannelCounts.of_none(width)) + counted
 
     @property
     def channel_facts(self) -> ChannelFacts | None:
@@ -152,8 +150,8 @@ class SuiteCounts:
         self.judged += other.judged
         self.right += other.right
         self.likeness = self.likeness.merge(other.likeness)
-        for counts in other.channels.values():
-            self._add_channels(counts)
+        for counted in other.channels.values():
+            self._add_channels(counted)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data, as files keep it; without the words."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from neuralcov.core.activations import Activations
 from neuralcov.core.counts import NOT_FINITE, VALID
+from neuralcov.core.errors import InputError
 from neuralcov.core.input_names import Plain
 from neuralcov.core.optional_figures import NO_WORD
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
@@ -74,23 +75,34 @@ class _Values:
             self.values.append(self._known.get((type(value), value), value))
 
 
+def require_names(collection: CriterionCollection, gains: Collection[str]) -> set[str]:
+    """Return names of criteria whose gains are asked for; refuse one that is none."""
+    unknown = next((name for name in gains if name not in collection.names), None)
+    if unknown is not None:
+        raise InputError(f"gains: there is no criterion {unknown!r}; there are {', '.join(collection.names)}")
+    return set(gains)
+
+
 class TableBuilder:
     """Note what criteria say of every input.
 
     Args:
         collection: the criteria and their states.
-        gains: whether to note gains, for inputs that are not observed, in place of what each is the first to show.
+        judged: whether inputs are not observed: then gains stand in place of what each is the first to show.
+        gains: names of criteria whose gains to note in any case.
     """
 
-    def __init__(self, collection: CriterionCollection, *, gains: bool = False) -> None:
-        self._collection, self._gains = collection, gains
+    def __init__(self, collection: CriterionCollection, *, judged: bool = False, gains: Collection[str] = ()) -> None:
+        self._collection, self._judged = collection, judged
+        self._gaining = set(collection.names) if judged else require_names(collection, gains)
         self._ids: list[Plain] = []
         self._inputs = 0
         self._tokens = _Numbers(torch.int64)
         self._metadata: dict[str, _Values] = {}
         self._labels, self._predictions = _Numbers(torch.int64), _Numbers(torch.int64)
         self._exclusions = {name: _Numbers(torch.uint8) for name in collection.names}
-        self._shown = {name: _Numbers(torch.float64 if gains else torch.int32) for name in collection.names}
+        self._first = {name: _Numbers(torch.int32) for name in collection.names}
+        self._gains = {name: _Numbers(torch.float64) for name in collection.names}
         self._scores = {name: _Numbers(torch.float64) for name in collection.names}
         self._keys = _Numbers(torch.int64)
         self._groupings: dict[str, _Numbers] = {}
@@ -115,8 +127,9 @@ class TableBuilder:
                 numbers = self._groupings.setdefault(f"{name}.{grouping}", _Numbers(torch.int64))
                 numbers.add(size, words.masked_fill(exclusions != VALID, NO_WORD))
             self._scores[name].add(size, criterion.score(batch))
-            shown = criterion.gain(state, batch) if self._gains else criterion.first_shown(state, batch)
-            self._shown[name].add(size, shown)
+            self._first[name].add(size, None if self._judged else criterion.first_shown(state, batch))
+            if name in self._gaining:
+                self._gains[name].add(size, criterion.gain(state, batch))
 
     def _usual_ids(self, batch: Activations) -> list[int]:
         """Return the number of each input in the run; tokens have that of the input they are of."""
@@ -134,7 +147,8 @@ class TableBuilder:
         columns |= {"label": self._labels.column(), "prediction": self._predictions.column()}
         columns["excluded"] = self._excluded()
         for name in self._collection.names:
-            columns[f"{name}.{'gain' if self._gains else 'first'}"] = self._shown[name].column()
+            columns[f"{name}.first"] = self._first[name].column()
+            columns[f"{name}.gain"] = self._gains[name].column()
             columns[f"{name}.score"] = self._scores[name].column()
         for name, numbers in self._groupings.items():
             words = numbers.column()

@@ -228,8 +228,8 @@ class DistinctCriterion(Criterion[DistinctState], base=True):
         empty = self.init(layout)
         kinds = tensor_bytes(empty.seen.each(lambda part: part.new_empty(1, *part.shape[1:])))
         # What calibration gathers for these goes to disk where there is much of it.
-        most = tensor_bytes(empty) + kinds * empty.columns * workload.inputs
-        return Cost(most, grows=True, to_disk=True)
+        count = workload.inputs if self.kept is None else min(workload.inputs, self.kept)
+        return Cost(tensor_bytes(empty) + kinds * empty.columns * count, grows=True, to_disk=True)
 
     @override
     def observe(self, state: DistinctState, batch: Activations, *, donate: bool = False) -> DistinctState:

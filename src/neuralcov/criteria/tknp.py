@@ -80,5 +80,5 @@ class TKNP(DistinctCriterion):
         return (Patterns.empty(layout),)
 
     @override
-    def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
+    def upgrade(self, learnt: Any, state: Any, layout: Layout) -> tuple[Any, Any]:
         return learnt, state.as_distinct() if isinstance(state, Patterns) else state

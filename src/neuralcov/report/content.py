@@ -164,7 +164,8 @@ def _growth_step(result: Results) -> list[Said]:
     if not gains:
         return []
     gain, name, size = max(gains)
-    told = f"At {size:,} inputs {name} would be about {show_share(max(0.0, gain))} higher; the others gain no more."
+    others = "; estimates for other criteria are lower" if len(gains) > 1 else ""
+    told = f"At {size:,} inputs {name} would be about {show_share(max(0.0, gain))} higher{others}."
     head = "Add other inputs, not more of these" if gain < _LITTLE else "Add more inputs of this kind"
     return [Said(REMARK, head, told, "growth")]
 
@@ -174,7 +175,7 @@ def sanity_checks(result: Results) -> list[Said]:
     sanity = result.sanity
     if sanity is None:
         return []
-    alarmed = {alarm.name for alarm in sanity.alarms}
+    alarmed: set[str] = {alarm.name for alarm in sanity.alarms}
     said = [Said(BAD, f"Alarm “{alarm.name}”", alarm.sentence) for alarm in sanity.alarms]
     few = "Few: all figures scatter widely." if sanity.few else ""
     said.append(Said(REMARK if few else FINE, f"{sanity.inputs:,} inputs", few))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from neuralcov.core.errors import InputError
+from neuralcov.results.sanity import ALARMS
 
 
 def thresholds(texts: Sequence[str], option: str) -> dict[str, float]:
@@ -29,6 +30,8 @@ def reasons(texts: Sequence[str], option: str = "--allow-alarm") -> dict[str, st
         name, _, reason = text.partition("=")
         if not reason.strip():
             raise InputError(f"{option} {text!r}: expected a reason as well, such as 'classes=a smoke test'")
+        if name.strip() not in ALARMS:
+            raise InputError(f"{option} {text!r}: no alarm is called {name.strip()!r}; there are {', '.join(ALARMS)}")
         found[name.strip()] = reason.strip()
     return found
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from neuralcov.results.scale import ChannelFacts, better_order, comparable, in_words, other_scale, show_scale
 
@@ -33,11 +33,16 @@ _CLASSES_NAMED = 10
 _DIGITS = 5
 
 
+AlarmName = Literal["accuracy", "channels", "classes", "duplicates", "moving calibration", "scale", "unlike"]
+ALARMS: tuple[str, ...] = get_args(AlarmName)
+"""What gates call the alarms there are."""
+
+
 @dataclass(frozen=True)
 class Alarm:
     """Say why figures below must not be believed; ``name`` is what a gate calls it."""
 
-    name: str
+    name: AlarmName
     sentence: str
 
 

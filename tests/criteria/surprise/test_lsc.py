@@ -125,6 +125,8 @@ def test_predictions_are_needed():
         {"bandwidth": "silverman"},
         {"by": "class"},
         {"upper": -1},
+        {"upper": 1e300},
+        {"upper": 1.0, "bucket": 1e-320},
         {"min_variance": -1},
         {"layers": 3},
         {"memory": "?"},

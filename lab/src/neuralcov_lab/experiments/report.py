@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from neuralcov_lab.experiments import paper, plots, tables, takeaways
-from neuralcov_lab.experiments.companions import LATER, checks, joined
+from neuralcov_lab.experiments.companions import BESIDE, LATER, checks, joined
 from neuralcov_lab.experiments.comparisons import Comparison, comparisons
 from neuralcov_lab.experiments.jobs import DONE, JobFolder, JobResult, estimate, write_json
 from neuralcov_lab.experiments.lcc.page import proof_lead, proof_page
@@ -162,7 +162,7 @@ def _notes(folder: JobFolder, experiment: str | None) -> list[str]:
     attacks: dict[str, list[float]] = {}
     first = folder.first_runs()
     for job in made:
-        if experiment is not None and "attack" in job.result:
+        if experiment is not None and "attack" in job.result and BESIDE not in job.parameters:
             attacks.setdefault(first[job.name], []).append(job.result["attack"]["success"])
     if attacks:
         said = "; ".join(f"{name} {_share(successes)}" for name, successes in attacks.items())

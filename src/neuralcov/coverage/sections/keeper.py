@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -27,10 +27,17 @@ class InputKeeper:
         collection: the criteria and their states.
         learnt: the map of training data, where there is one.
         preprocessing: what was done to pixels.
+        gains: names of criteria whose gains to note.
     """
 
-    def __init__(self, collection: CriterionCollection, learnt: TrainingMap | None, preprocessing: Any) -> None:
-        self._builder = TableBuilder(collection)
+    def __init__(
+        self,
+        collection: CriterionCollection,
+        learnt: TrainingMap | None,
+        preprocessing: Any,
+        gains: Collection[str] = (),
+    ) -> None:
+        self._builder = TableBuilder(collection, gains=gains)
         self._views = ViewStore(preprocessing)
         self._map = None if learnt is None else MapRecorder(learnt)
         self._rows = 0

@@ -131,8 +131,8 @@ class LVC(Criterion[LVCState]):
         return replace(self, learnt=LVCLearnt.of(self.name, self.ridge, calibration, sources, relative=self.relative))
 
     @override
-    def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
-        return schema1.upgraded(learnt, state) if isinstance(state, schema1.OldState) else (learnt, state)
+    def upgrade(self, learnt: Any, state: Any, layout: Layout) -> tuple[Any, Any]:
+        return schema1.upgraded(learnt, state, layout) if isinstance(state, schema1.OldState) else (learnt, state)
 
     @override
     def init(self, layout: Layout) -> LVCState:

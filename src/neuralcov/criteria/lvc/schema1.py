@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.criterion import State
+from neuralcov.core.layout import Layout
 from neuralcov.core.records import Record
 from neuralcov.core.shapes import Bool, Float, Int
 from neuralcov.criteria.lvc.learnt import LVCLearnt
@@ -49,7 +50,7 @@ class OldState(State, name="neuralcov.criteria.lvc:LVCState"):
     beyond: Int[Tensor, ""]
 
 
-def upgraded(learnt: OldLearnt, state: OldState) -> tuple[LVCLearnt, LVCState]:
+def upgraded(learnt: OldLearnt, state: OldState, layout: Layout) -> tuple[LVCLearnt, LVCState]:
     """Return what was learnt and observed under definition 1 in today's form, with the same values by layer."""
     training = tuple(TrainingCovariance.factorised(y.mean, y.base, y.alive) for y in learnt.yardsticks)
     folds = tuple(
@@ -58,6 +59,5 @@ def upgraded(learnt: OldLearnt, state: OldState) -> tuple[LVCLearnt, LVCState]:
     rooms = tuple(Room.empty(t.mean.shape[0], t.mean.shape[1], t.mean.device) for t in training)
     # One volume for all layers that vary gives the rows it gave then.
     volumes = tuple(torch.where(t.varies, learnt.unit, 0.0) for t in training)
-    names = tuple(f"layer {position}" for position in range(len(state.widths)))
-    today = LVCLearnt(names, training, learnt.limit, float("nan"), volumes, learnt.seen, learnt.constant)
+    today = LVCLearnt(tuple(layout), training, learnt.limit, float("nan"), volumes, learnt.seen, learnt.constant)
     return today, LVCState(state.counts, state.widths, folds, rooms, state.beyond)

@@ -40,7 +40,8 @@ def absorb_if_larger(
     """Absorb a batch in layers whose norm grows by it or that had none; return moments and norms."""
     count, mean, rows = moments.join(stack)
     if rows.device.type == "cpu":
-        return _grow_layer_by_layer(moments, before, (count, mean, rows), donate)
+        grow = _grow_stack if moments.width**2 <= _SMALL else _grow_layer_by_layer
+        return grow(moments, before, (count, mean, rows), donate)
     scatter = torch.baddbmm(moments.scatter, rows.mT, rows)
     grown = LayerMoments(count, mean, scatter)
     after = covariance_norm(grown)
@@ -52,6 +53,25 @@ def absorb_if_larger(
     keep_taken(moments.scatter, scatter, taken)
     kept = torch.where(taken, count, moments.count), torch.where(taken[:, None], mean, moments.mean)
     return LayerMoments(*kept, moments.scatter), spread
+
+
+def _grow_stack(
+    moments: LayerMoments, before: Tensor, joined: tuple[Tensor, Tensor, Tensor], donate: bool
+) -> tuple[LayerMoments, Tensor]:
+    """Do so on a CPU for narrow layers, where starting an operation takes longer than its sums: all of them at once."""
+    count, mean, rows = joined
+    trial = torch.baddbmm(moments.scatter, rows.mT, rows)
+    after = trial.abs().sum((1, 2)) / (count.clamp(min=1) * moments.width**2)
+    # Plain numbers: Python compares them as float64 too, without starting an operation for each.
+    seen, now, values, limits = moments.count.tolist(), count.tolist(), after.tolist(), before.tolist()
+    layers = range(len(values))
+    taken = [values[i] > limits[i] or (seen[i] == 0 and now[i] > 0) for i in layers]
+    if all(taken):
+        return LayerMoments(count, mean, trial), after
+    if donate and not any(taken):
+        return moments, before
+    chosen = torch.tensor(taken)
+    return LayerMoments(count, mean, trial).choose(moments, chosen), torch.where(chosen, after, before)
 
 
 def _grow_layer_by_layer(

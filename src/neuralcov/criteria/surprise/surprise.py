@@ -25,6 +25,9 @@ from neuralcov.statistics.calibration import Calibration
 from neuralcov.statistics.statistic import Statistic
 from neuralcov.statistics.traces import Traces, TraceStore
 
+# Of whose numbers float64 tells every one from the next.
+_MOST_BUCKETS = 2.0**53
+
 
 @dataclass(frozen=True, eq=False)
 class SurpriseCriterion(DistinctCriterion, base=True):
@@ -62,6 +65,8 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         checks.number(self, "min_variance", at_least=0)
         if self.upper is not None:
             checks.number(self, "upper", above=0)
+            if not self.upper < _MOST_BUCKETS * self.bucket:
+                raise checks.argument_error(self, "upper", "at most 2⁵³ buckets")
         if self.traces is not None:
             checks.whole_number(self, "traces", at_least=2)
         if not (self.layers is None or isinstance(self.layers, (str, tuple))):
@@ -128,7 +133,7 @@ class SurpriseCriterion(DistinctCriterion, base=True):
         return (Buckets.empty(layout),)
 
     @override
-    def upgrade(self, learnt: Any, state: Any) -> tuple[Any, Any]:
+    def upgrade(self, learnt: Any, state: Any, layout: Layout) -> tuple[Any, Any]:
         return learnt, state.as_distinct() if isinstance(state, Buckets) else state
 
     @override

@@ -62,6 +62,61 @@ def _splits(results: Results) -> Iterator[tuple[str, int, int, list[float], list
                 yield subject, int(first), int(after), found["said"], found[after], apart
 
 
+def forecast_section(results: Results) -> list[str]:
+    """Say how far forecasts of more inputs were from what these showed."""
+    rows = [
+        [
+            subject,
+            name,
+            f"{first:,}",
+            f"{size:,}",
+            *(f"{mean(own[figure]):.4f}" for figure in ("now", "said", "seen")),
+            f"{mean(_misses(own)):+.1%}",
+        ]
+        for subject, first, size, name, own in _forecasts(results)
+    ]
+    header = ["subject", "criterion", "inputs so far", "inputs in all", "now", "said", "seen", "off by"]
+    return [
+        "## What a forecast of more inputs is worth",
+        forecast_takeaway(results),
+        "The test set in random order: `cov.forecast` of a first part beside what the criterion reads once so many "
+        "inputs were observed; means over splits.",
+        fold(f"By network, criterion and size ({len(rows)} rows)", markdown(header, rows)),
+    ]
+
+
+def forecast_takeaway(results: Results) -> str:
+    """Say by how much forecasts miss, by criterion and by how many times as many inputs they are about."""
+    misses: dict[str, dict[int, list[float]]] = {}
+    for _, first, size, name, own in _forecasts(results):
+        misses.setdefault(name, {}).setdefault(size // first, []).append(mean(_misses(own)))
+    if not misses:
+        return "**Nothing was forecast:** there are too few inputs."
+    said = "; ".join(
+        f"{name} {', '.join(f'×{times} {_range(found)}' for times, found in sorted(by_times.items()))}"
+        for name, by_times in misses.items()
+    )
+    return f"**A forecast of so many times as many inputs is off, on average, by:** {said}."
+
+
+def _range(misses: list[float]) -> str:
+    low, high = (f"{value:+.0%}" for value in (min(misses), max(misses)))
+    return low if low == high else f"{low} to {high}"
+
+
+def _misses(own: Mapping[str, list[float]]) -> list[float]:
+    """Return what was said too much, as shares of what was seen."""
+    return [said / seen - 1 for said, seen in zip(own["said"], own["seen"], strict=True) if seen] or [0.0]
+
+
+def _forecasts(results: Results) -> Iterator[tuple[str, int, int, str, Mapping[str, list[float]]]]:
+    for subject, result in results.items():
+        for first, by_size in result["parts"].items():
+            for size, by_name in by_size.items():
+                for name, own in by_name.items():
+                    yield subject, int(first), int(size), name, own
+
+
 def relative_section(results: Results) -> list[str]:
     """Show ``relative`` of fresh training inputs and of test sets by their number and that of training inputs."""
     every = [own for r in results.values() for own in r["calibrations"].values()]
@@ -168,17 +223,16 @@ def errors_section(results: Results) -> list[str]:
 
 def errors_takeaway(results: Results) -> str:
     """Say how often two errors cover the mean of fresh draws, where 95 % would be right."""
-    said = []
     drawn = [own for result in results.values() for sizes in result["suites"].values() for own in sizes.values()]
     if not drawn:
         return "**Nothing was drawn:** there are too few inputs."
-    for figure in ("value", "relative"):
-        found = [own[figure] for own in drawn]
-        covers = [own["covers mean"] for own in found]
-        ratios = [own["error"] / own["deviation"] for own in found if own["deviation"]]
-        apart = f" (errors are {min(ratios):.2f} to {max(ratios):.2f} times the deviation of draws)" if ratios else ""
-        said.append(
-            f"of {figure if figure == 'relative' else 'the value'} in {mean(covers):.0%} of cases on average, "
-            f"{min(covers):.0%} to {max(covers):.0%} by suite and size{apart}"
-        )
-    return f"**Two errors cover the mean of fresh draws** {'; '.join(said)}."
+    covered, sizes = [], []
+    for figure, name in (("value", "the value"), ("relative", "`relative`")):
+        covers = [own[figure]["covers mean"] for own in drawn]
+        covered.append(f"{mean(covers):.0%} of cases for {name} ({min(covers):.0%} to {max(covers):.0%})")
+        ratios = [own[figure]["error"] / own[figure]["deviation"] for own in drawn if own[figure]["deviation"]]
+        sizes.append(f"{min(ratios):.2f} to {max(ratios):.2f}" if ratios else "no")
+    return (
+        f"**Two errors cover the mean of fresh draws in {' and in '.join(covered)},** where 95 % is meant. The errors "
+        f"stated are {' and '.join(sizes)} times how far draws differ."
+    )

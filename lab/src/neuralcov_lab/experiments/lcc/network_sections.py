@@ -8,6 +8,7 @@ from typing import Any
 
 from neuralcov_lab.experiments.lcc.fooling import TEST
 from neuralcov_lab.experiments.lcc.stability import CLASSES
+from neuralcov_lab.experiments.lcc.subjects import ON_THE_SPOT
 from neuralcov_lab.experiments.tables import fold, markdown
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -66,7 +67,7 @@ def fooling_takeaway(results: Results) -> str:
     if not fooled:
         return "**No suite reads more varied than the test inputs under `relative`.**"
     said = "; ".join(f"{suite} (on {above[suite]} of {made[suite]})" for suite in fooled)
-    return f"**`relative` is fooled by:** {said}. It puts none of the {len(made) - len(fooled)} others above them."
+    return f"**`relative` is fooled by:** {said}. None of the {len(made) - len(fooled)} others is above them."
 
 
 def _means(result: Mapping[str, Any]) -> dict[str, dict[str, float]]:
@@ -128,14 +129,16 @@ def stability_section(results: Results) -> list[str]:
         accuracy = [model["accuracy"] for model in models]
         seeds = len({model["seed"] for model in models})
         steps = sorted({model["steps"] for model in models})
-        header = ["criterion", "values", "all models", "last quarter of steps", "seeds at the end", "gap / deviation"]
+        # Networks that were not trained on the spot were kept after every epoch.
+        unit = "steps" if subject.partition("-")[2] in ON_THE_SPOT else "epochs"
+        header = ["criterion", "values", "all models", "last quarter", "seeds at the end", "gap / deviation"]
         sections += [
             f"### {subject}",
-            f"{seeds} seeds, checkpoints after {', '.join(map(str, steps))} steps, accuracy {min(accuracy):.1%} to "
+            f"{seeds} seeds, checkpoints after {', '.join(map(str, steps))} {unit}, accuracy {min(accuracy):.1%} to "
             f"{max(accuracy):.1%}, {result['inputs']:,} inputs.",
             markdown(header, rows),
         ]
-    return [*sections, "![Values over training, as multiples of their means](plots/lcc-stability.png)"]
+    return [*sections, "![Values on all models, as multiples of their means](plots/lcc-stability.png)"]
 
 
 def stability_takeaway(results: Results) -> str:

@@ -9,6 +9,8 @@ from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.lcc.honest_sections import (
     errors_section,
     errors_takeaway,
+    forecast_section,
+    forecast_takeaway,
     next_section,
     next_takeaway,
     relative_section,
@@ -29,6 +31,7 @@ from neuralcov_lab.experiments.tables import fold, markdown
 _WHOLE = ("sizes", "copies, all", "copies, more")
 _SECTIONS = (
     ("next", next_section, next_takeaway),
+    ("forecast", forecast_section, forecast_takeaway),
     ("relative", relative_section, relative_takeaway),
     ("errors", errors_section, errors_takeaway),
     ("fooling", fooling_section, fooling_takeaway),
@@ -71,9 +74,10 @@ def _orders_takeaway(judged: Sequence[Judged]) -> list[str]:
     networks = len({one.subject for one in judged})
     right, total, _ = score(judged, LCC)
     low, high = share_interval(right, total)
+    where = f"{networks} network{'s' * (networks > 1)}"
     lines = [
-        f"**LCC puts {right} of {total} known orders right on {networks} networks,** {low:.0%} to {high:.0%} with 95 % "
-        f"certainty ({_others(judged, names)})."
+        f"**LCC puts {right} of {total} known orders right on {where},** {low:.0%} to {high:.0%} with 95 % certainty "
+        f"({_others(judged, names)})."
     ]
     new = [one for one in judged if one.subject in NEW]
     if 0 < len(new) < len(judged):

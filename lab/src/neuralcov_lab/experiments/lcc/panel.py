@@ -30,11 +30,13 @@ def panel_section(folder: JobFolder) -> list[str]:
     inner = JobFolder(folder.path / PLACE)
     if not (inner.path / "plan.json").is_file():
         return []
-    every, scale = beside(comparisons(inner), LATER), inner.plan()[0]
+    found, scale = comparisons(inner), inner.plan()[0]
+    every = beside(found, LATER)
     alike = [one for one in every if one.experiment not in scale.made_up]
     if not alike:
         return []
     chosen = best_settings(alike)
+    known = {family(name) for name in chosen}
     left_out = [one for one in every if one.experiment in scale.made_up]
     toy = (
         f" Texts and images of a generator are made up at this scale: {len(left_out)} orders among them, of which "
@@ -42,6 +44,9 @@ def panel_section(folder: JobFolder) -> list[str]:
         if left_out
         else ""
     )
+    # NPC's jobs are its own: a relevance pass for each input costs too much for the others' sizes.
+    apart = [one for one in found if LATER not in {family(name) for name in one.runs}]
+    ends = "; ".join(f"{name} {own.total}" for name, own in best_settings(apart).items() if family(name) not in known)
     rows = [
         [name, f"{own.total.right} of {own.total.judged}", *(_with_interval(own.by_basis.get(b)) for b in _BASES)]
         for name, own in chosen.items()
@@ -53,7 +58,7 @@ def panel_section(folder: JobFolder) -> list[str]:
         f"{len(alike)} orders on {networks} networks, at the scale `{scale.name}`, made on two cores. "
         f"{LATER} is as defined; the others have whichever of their settings gets most orders right here, which "
         f"flatters them ([all settings]({PLACE}/ranking.md)). Intervals are Wilson's, as if orders were independent, "
-        f"which they are not quite.{toy}",
+        f"which they are not quite.{toy}" + (f" On suites of its own: {ends}." if ends else ""),
         markdown(["criterion", "orders right", *_BASES], rows),
     ]
 
@@ -71,10 +76,12 @@ def best_settings(found: Sequence[Comparison]) -> dict[str, SettingScore]:
                 own.by_part.setdefault(part, Score()),
             ):
                 score.add(right)
-    best: dict[str, str] = {LATER: LATER}
+    best: dict[str, str] = {}
     for name, own in scores.items():
         kind = family(name)
-        if kind != LATER and (kind not in best or own.total.right > scores[best[kind]].total.right):
+        if kind == LATER:
+            best[kind] = LATER
+        elif kind not in best or own.total.right > scores[best[kind]].total.right:
             best[kind] = name
     return {name: scores[name] for name in sorted(best.values(), key=lambda name: -scores[name].total.share)}
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from neuralcov_lab.experiments.jobs import Job
 from neuralcov_lab.experiments.lcc.fooling import fooling
+from neuralcov_lab.experiments.lcc.forecasts import forecasts
 from neuralcov_lab.experiments.lcc.honesty import errors, foretold, relatives
 from neuralcov_lab.experiments.lcc.orders import orders
 from neuralcov_lab.experiments.lcc.stability import stability
@@ -22,7 +23,7 @@ class Extent:
 
     Args:
         orders: subjects whose orders are judged.
-        honesty: subjects for ``next``, ``relative`` and errors.
+        honesty: subjects for ``next``, ``relative``, errors and forecasts.
         fooling: image classifiers for suites made to fool.
         stability: networks that are trained several times.
         draws: draws of every suite.
@@ -52,10 +53,10 @@ _LARGE = ("resnet50", "vgg16_bn", "mobilenet_v2")
 NEW = ("convnet-fashion-mnist", "mlp-fashion-mnist", "transformer-newsgroups", "mlp-letter", "mobilenet_v2-imagenet")
 EXTENTS = {
     "smoke": Extent(("digits", "mlp-toy", "lstm"), ("digits",), ("digits",), ("mlp-digits",), 4, 20, 2, 2, 3, 60),
-    # One quick network, as large as the panel beside it; and every criterion at many stages of two networks.
+    # One quick network for the orders, as large as the panel beside it; every criterion at many stages of two networks.
     "small": Extent(
         ("mlp-fashion-mnist",),
-        ("mlp-fashion-mnist",),
+        ("mlp-fashion-mnist", "convnet-fashion-mnist", "convnet-mnist"),
         ("mlp-fashion-mnist",),
         ("convnet-mnist", "mlp-mnist"),
         4,
@@ -102,6 +103,7 @@ def plan(scale: Scale) -> list[Job]:
             _job("next", name, foretold, {"splits": extent.splits}, inputs, 100),
             _job("relative", name, relatives, {"draws": extent.draws}, inputs, 101),
             _job("errors", name, errors, {"draws": extent.splits}, inputs, 102),
+            _job("forecast", name, forecasts, {"splits": extent.draws}, inputs, 102),
         ]
     jobs += [
         _job("fooling", name, fooling, {"draws": extent.fooled}, inputs + 15_000 * extent.fooled, 103)

@@ -77,27 +77,29 @@ def relative_plot(jobs: Sequence[JobResult]) -> Any:
 
 
 def stability_plot(jobs: Sequence[JobResult]) -> Any:
-    """Draw every criterion's value over training, as a multiple of its mean."""
+    """Draw every criterion's values on all models, as multiples of their mean, a colour for each seed."""
     results = jobs_by_part(jobs).get("stability")
     if not results:
         return None
-    figure, axes = _row(results)
+    figure, axes = _row(
+        results, height=1.6 + 0.2 * max(len(r["models"][0]["suites"]["test"]) for r in results.values())
+    )
     for axis, (subject, result) in zip(axes[0], results.items(), strict=True):
         models = result["models"]
-        for place, name in enumerate(models[0]["suites"]["test"]):
+        names = list(models[0]["suites"]["test"])
+        for place, name in enumerate(names):
             middle = mean(model["suites"]["test"][name] for model in models) or 1.0
             for seed in sorted({model["seed"] for model in models}):
-                own = [model for model in models if model["seed"] == seed]
-                values = [model["suites"]["test"][name] / middle for model in own]
-                label = name if seed == 0 else None
-                axis.plot([model["steps"] for model in own], values, color=f"C{place}", label=label, linewidth=1)
-        axis.set_xscale("log")
-        axis.set(title=subject, xlabel="training steps", ylabel="value / mean over all models")
-        axis.legend(fontsize=7)
+                values = [m["suites"]["test"][name] / middle for m in models if m["seed"] == seed]
+                axis.plot(values, [place] * len(values), "|", markersize=9, color=f"C{seed}")
+        axis.set_yticks(range(len(names)), names, fontsize=7)
+        axis.invert_yaxis()
+        axis.grid(alpha=0.3)
+        axis.set(title=subject, xlabel="value / mean over all models")
     return figure
 
 
-def _row(results: Mapping[str, Any]) -> tuple[Any, Any]:
+def _row(results: Mapping[str, Any], height: float = 4.2) -> tuple[Any, Any]:
     from matplotlib import pyplot
 
-    return pyplot.subplots(1, len(results), figsize=(4.6 * len(results), 4.2), squeeze=False, layout="constrained")
+    return pyplot.subplots(1, len(results), figsize=(4.6 * len(results), height), squeeze=False, layout="constrained")

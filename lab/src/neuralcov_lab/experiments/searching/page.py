@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from neuralcov_lab.experiments.jobs import JobResult
-from neuralcov_lab.experiments.searching.guides import DEFAULT, RANDOM, WAYS
+from neuralcov_lab.experiments.searching.guides import DEFAULT, RANDOM, UNSURE_MARGIN, WAYS
 from neuralcov_lab.experiments.searching.rules import RANDOM as BASELINE
 from neuralcov_lab.experiments.searching.rules import SETS, SWITCHED
 from neuralcov_lab.experiments.tables import markdown
@@ -32,7 +32,7 @@ _RETRAINING = (
 )
 # What is to be found this many times as often as at random, and what is to be found no more seldom.
 _WANTED, _DOUBLED, _NO_FEWER = 2.0, ("distinct", "roots", "natural"), ("pairs", "clusters")
-_SEARCHES = (DEFAULT, "margin, forecast", "elites, forecast")
+_SEARCHES = (DEFAULT, "margin, forecast", "elites, forecast", UNSURE_MARGIN)
 _THREE = ("against the label", "of seeds that were right", "against the parent")
 
 
@@ -45,22 +45,25 @@ def guides_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
 
 
 def guides_lead(jobs: Sequence[JobResult]) -> str:
-    """Say on which networks the default finds twice what random mutation finds, and what it lacks on the others."""
-    reached, missed, fewer = [], [], []
+    """Say on which networks twice is found of what random mutation finds, by the default where it was run."""
+    reached: list[str] = []
+    missed: list[str] = []
+    fewer: list[str] = []
     for network, runs in _networks(jobs).items():
-        factors = _factors(runs, DEFAULT)
+        way = next((way for way in _SEARCHES if _factors(runs, way)), None)
+        if way is None:
+            continue
+        factors = _factors(runs, way)
         lacks = [f"{name} {factors[name]:.2f} ×" for name in _DOUBLED if name in factors and factors[name] < _WANTED]
         fewer += [f"{name} on {network}" for name in _NO_FEWER if factors.get(name, 1.0) < 1]
-        if "distinct" not in factors:
-            continue
-        if lacks:
-            missed.append(f"{network} ({', '.join(lacks)})")
-        else:
-            reached.append(network if "natural" in factors else f"{network} (natural ones not judged)")
+        beside = [*([] if way == DEFAULT else [f"by {way}"]), *lacks]
+        if "natural" not in factors:
+            beside.append("natural ones not judged")
+        (missed if lacks else reached).append(network + (f" ({', '.join(beside)})" if beside else ""))
     if not reached and not missed:
-        return "The default search, or random mutation to compare it with, was not run."
-    said = "**Twice as many distinct faults, roots and natural faults as random mutation, from as many calls:**"
-    found = [f"reached by the default on {', '.join(reached)}"] if reached else []
+        return "The searches by margin, or random mutation to compare them with, were not run."
+    said = "**Twice as many distinct faults, roots and natural faults as random mutation by the default search:**"
+    found = [f"reached on {', '.join(reached)}"] if reached else []
     found += [f"not reached on {', '.join(missed)}"] if missed else []
     return f"{said} {'; '.join(found)}. Fewer pairs of classes or clusters: {', '.join(fewer) or 'nowhere'}."
 
