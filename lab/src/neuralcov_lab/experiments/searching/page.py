@@ -99,10 +99,11 @@ def _by(jobs: Sequence[JobResult], key: Callable[[JobResult], str], network: str
 
 
 def _factors(runs: Runs, way: str) -> dict[str, float]:
-    """Return what a way finds over what random finds, as ratios of means per call of the model."""
+    """Return what a way finds over what random finds: ratios of means, of faults per call of the model."""
     found = {}
     for name in (*_DOUBLED, *_NO_FEWER) if RANDOM in runs and way in runs else ():
-        ours, theirs = ([_rate(run, name) for run in runs[each]] for each in (way, RANDOM))
+        told = _rate if name in _DOUBLED else _count
+        ours, theirs = ([told(run, name) for run in runs[each]] for each in (way, RANDOM))
         unknown = any(number is None for number in (*ours, *theirs))
         if not unknown and fmean(number or 0 for number in theirs):
             found[name] = fmean(n or 0 for n in ours) / fmean(n or 0 for n in theirs)
@@ -113,6 +114,10 @@ def _sizes(runs: Runs) -> str:
     found = [run for some in runs.values() for run in some]
     low, high = min(run["calls"] for run in found), max(run["calls"] for run in found)
     return f"{found[0]['seeds']:,} seeds, {low:,} to {high:,} calls of the model in each campaign."
+
+
+def _count(run: dict[str, Any], name: str) -> float | None:
+    return None if run.get(name) is None else float(run[name])
 
 
 def _rate(run: dict[str, Any], name: str) -> float | None:
