@@ -42,7 +42,10 @@ def test_rank_writes_and_shows_a_queue(run, digits, tmp_path):
     assert [int(row["id"]) for row in rows] == queue.positions
     assert [row["why"] for row in rows] == [row.why for row in queue]
     assert queue[2].why in out
-    assert queue[3].why in out or f" {queue[3].id} " not in out
+    shown = [line.split("│")[1:4] for line in out.splitlines() if line.count("│") == 5]
+    assert [(int(rank), int(name)) for rank, name, _ in shown if rank.strip()] == [
+        (place + 1, int(row.id)) for place, row in enumerate(queue[:3])
+    ]
     again, _, _ = run(
         "rank", *options, "--calibrate", "demo:digits", "-o", tmp_path / "b.csv", "--work", tmp_path / "work"
     )

@@ -181,13 +181,20 @@ def test_what_is_held_out_is_held_out_by_input():
 def test_gains_are_those_of_tokens_and_admission_goes_token_by_token():
     model = Tagger().eval()
     coverage = nc.Coverage(model, [nc.NC(0.5)], layers="fc1|fc2", pool="tokens")
-    coverage.update({"x": TOKENS[:1], "attention_mask": MASK[:1]})
+    one = torch.zeros_like(MASK[:1])
+    one[0, 0] = 1
+    coverage.update({"x": TOKENS[:1], "attention_mask": one})
+    assert coverage.inputs == 1
     gains = coverage.gain(given())["NC(0.5)"]
     assert gains.shape == (len(WHERE),)
     before = coverage.values()["NC(0.5)"]
     admitted = coverage.admit(given())
     assert admitted.shape == (len(WHERE),)
-    assert coverage.values()["NC(0.5)"] > before or not bool((gains > 0).any())
+    # The first token that gains is admitted, and a later one only for what is still uncovered then.
+    assert bool((gains > 0).any())
+    assert int(admitted.nonzero()[0]) == int((gains > 0).nonzero()[0])
+    assert not bool((admitted & (gains <= 0)).any())
+    assert float(gains.max()) <= coverage.values()["NC(0.5)"] - before <= float(gains[admitted].sum()) + 1e-12
 
 
 def test_an_input_of_padding_alone_has_no_token():
