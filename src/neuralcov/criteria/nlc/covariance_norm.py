@@ -66,12 +66,20 @@ def _grow_stack(
     seen, now, values, limits = moments.count.tolist(), count.tolist(), after.tolist(), before.tolist()
     layers = range(len(values))
     taken = [values[i] > limits[i] or (seen[i] == 0 and now[i] > 0) for i in layers]
-    if all(taken):
-        return LayerMoments(count, mean, trial), after
-    if donate and not any(taken):
+    if not donate:
+        before, moments = (
+            before.clone(),
+            LayerMoments(moments.count.clone(), moments.mean.clone(), moments.scatter.clone()),
+        )
+    if not any(taken):
         return moments, before
+    if all(taken):
+        moments.scatter.copy_(trial)
+        return LayerMoments(count, mean, moments.scatter), after
     chosen = torch.tensor(taken)
-    return LayerMoments(count, mean, trial).choose(moments, chosen), torch.where(chosen, after, before)
+    moments.scatter[chosen] = trial[chosen]
+    kept = torch.where(chosen, count, moments.count), torch.where(chosen[:, None], mean, moments.mean)
+    return LayerMoments(*kept, moments.scatter), torch.where(chosen, after, before)
 
 
 def _grow_layer_by_layer(
