@@ -96,6 +96,10 @@ def test_an_interruption_never_leaves_a_wrong_value(model, what):
         assert "an update was interrupted" in said
     # A batch that only waits has overwritten nothing.
     assert bool(refused) is (what != "update")
+    # Whoever listens hears the passes of others only, and takes none that broke off for one that goes on.
+    with nc.watch(model, [nc.NC(0.5)]) as heard:
+        model(more)
+    assert heard.inputs == 6
 
 
 def test_a_commit_that_fails_half_way_says_so(model):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from threading import get_ident, local
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import numpy as np
 import torch
@@ -47,8 +47,12 @@ _open: list[Block] = []
 # Guards the two above, what they say of modules, and what holds for the whole process; never held while a model runs.
 _registry = Turn()
 _process = ExitStack()
-# Per thread, how many passes under way are made by a tap and not by a user.
+# Per thread, the marks of passes under way that are made by a tap and not by a user.
 _measured = local()
+
+
+class _Mark:
+    """Stand for a pass that a tap makes, for as long as the pass lasts."""
 
 
 def turn_of(model: nn.Module) -> Turn:
@@ -139,11 +143,13 @@ def enter(model: nn.Module, mode: str) -> Block:
 @contextmanager
 def measured_pass() -> Iterator[None]:
     """Mark a pass as one that a tap makes, so that nobody who listens to a user's passes takes it for one."""
-    _measured.depth = getattr(_measured, "depth", 0) + 1
+    # Known by an object that dies with this frame: one that breaks off at whatever line is not taken to go on.
+    mark = _Mark()
     try:
+        _measured.__dict__.setdefault("passes", WeakSet()).add(mark)
         yield
     finally:
-        _measured.depth -= 1
+        _measured.passes.discard(mark)
 
 
 def runs_again() -> bool:
@@ -164,7 +170,7 @@ def is_recorded() -> bool:
 
 def is_measured_pass() -> bool:
     """Return whether this thread is within a pass that a tap makes."""
-    return getattr(_measured, "depth", 0) > 0
+    return len(getattr(_measured, "passes", ())) > 0
 
 
 @contextmanager
