@@ -9,6 +9,7 @@ from torch import nn
 
 import neuralcov as nc
 from neuralcov.core.errors import NeuralcovError
+from neuralcov.tap import preserve
 
 CRITERIA = [nc.NLC(), nc.NLC(rule="all"), nc.NC(0.5), nc.TKNP(2), nc.CC(), nc.SS()]
 
@@ -24,10 +25,12 @@ def model():
 
 
 @pytest.fixture(autouse=True)
-def gradients_on_again():
-    """Python leaves a block before its exit is called if it is interrupted on the way: ``no_grad`` then stays on."""
+def process_as_found():
+    """Put back what an interruption within the very exit of a block leaves: ``no_grad``, fast paths, modes to keep."""
     yield
     torch.set_grad_enabled(True)
+    preserve._process.close()
+    preserve._open.clear()
 
 
 class Interrupting:
