@@ -152,3 +152,16 @@ def test_mistakes_end_in_one_sentence(run, digits, more, sentence):
     code, _, err = run(more[0], *digits[0], *more[1:])
     assert code == 2
     assert sentence in err.replace("\n", " ")
+
+
+@pytest.mark.parametrize("option", ["-o", "--page"])
+def test_places_are_tried_before_anything_is_ranked(run, digits, tmp_path, option):
+    """A queue that took hours is not lost to a place that nothing can be written to."""
+    options, _ = digits
+    (tmp_path / "nowhere").write_text("a file, no folder")
+    where = tmp_path / "nowhere" / ("queue.csv" if option == "-o" else "queue.html")
+    work = tmp_path / "queue.work"
+    code, _, said = run("rank", *options, "--calibrate", "demo:digits", "--work", work, option, where)
+    assert code != 0
+    assert "nowhere" in said
+    assert not work.exists()

@@ -1,5 +1,7 @@
 """Scale and colours of inputs as pure functions: against draws from a normal distribution, and at their edges."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -102,3 +104,17 @@ def test_only_inputs_of_as_many_channels_are_comparable():
     assert not comparable(None, TRAINING)
     assert not comparable(TRAINING, None)
     assert counted(np.full((3, 1, 2), np.nan)).facts() is None
+
+
+def test_counting_a_million_inputs_at_once_takes_little_memory():
+    """Counts of a whole suite may be asked for at its end; sums over all products at once would take 200 MB."""
+    moments = np.ones((1_000_000, 3, 2), np.float32)
+    start = ChannelCounts.of_none(3)
+    tracemalloc.start()
+    try:
+        found = start.with_inputs(moments)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found.inputs == 1_000_000
+    assert peak < 16 << 20

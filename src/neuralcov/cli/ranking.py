@@ -14,7 +14,7 @@ from rich.text import Text
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.core.errors import InputError
-from neuralcov.core.files import is_file
+from neuralcov.core.files import is_file, require_writable
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.rank import Queue
 from neuralcov.rank import minimise as keep_few
@@ -61,7 +61,7 @@ class _Setup:
 
     @property
     def scaling(self) -> dict[str, tuple[float, ...]] | None:
-        """What was done to pixels, where the data say it."""
+        """Return what was done to pixels, where the data say it."""
         loader = self.data.loader
         if not isinstance(loader, Batches) or not loader.samples.mean:
             return None
@@ -100,15 +100,14 @@ def rank(
     device: options.Device = "cpu",
 ) -> None:
     """Rank inputs by how likely the model gets them wrong; they need no labels."""
-    _check_output(to)
+    _check_outputs(to, page)
     criteria = ["dsc", "lcc"]
     made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, criteria, pool)
     queue = rank_inputs(
         made.coverage, made.data.loader, labels=labels, layer=layer, traces=traces, work=work, **made.arguments()
     )
     title = f"{len(queue):,} inputs of {made.data.name}, most suspicious first"
-    _write_page(queue, made, page, title)
-    _deliver(queue, made, to, show, title)
+    _deliver(queue, made, to, show, title, page)
 
 
 def select(
@@ -133,7 +132,7 @@ def select(
     device: options.Device = "cpu",
 ) -> None:
     """Select inputs to label: as rank orders them, without near duplicates."""
-    _check_output(to)
+    _check_outputs(to, page)
     criteria = ["dsc", "lcc"]
     made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, criteria, pool)
     queue = select_inputs(
@@ -147,8 +146,7 @@ def select(
         **made.arguments(),
     )
     title = f"{len(queue):,} inputs of {made.data.name} to label, most suspicious first"
-    _write_page(queue, made, page, title)
-    _deliver(queue, made, to, show, title)
+    _deliver(queue, made, to, show, title, page)
 
 
 def minimise(
@@ -174,7 +172,7 @@ def minimise(
     device: options.Device = "cpu",
 ) -> None:
     """Keep few inputs that cover nearly as much as all of them."""
-    _check_output(to)
+    _check_outputs(to)
     chosen = criteria or ["lcc:over=mean"]
     made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, chosen)
     if made.training is not None:
@@ -192,9 +190,12 @@ def minimise(
     )
 
 
-def _check_output(to: str | None) -> None:
+def _check_outputs(to: str | None, *others: str | None) -> None:
+    """Try every place to write to before anything is ranked."""
     if to is not None:
         writer_for(to)
+    for place in (to, *others):
+        require_writable(place)
 
 
 def _set_up(
@@ -236,16 +237,12 @@ def _set_up(
     return _Setup(coverage, suite, training, tuple(dict.fromkeys(text for text in said if text is not None)))
 
 
-def _write_page(queue: Queue, made: _Setup, page: str | None, title: str) -> None:
-    """Write the page of the first inputs, which reads the data once more as far as the last of them."""
-    if page is not None:
-        queue.page(page, made.data.loader, title=title, preprocessing=made.scaling)
-
-
-def _deliver(queue: Queue, made: _Setup, to: str | None, show: int, title: str) -> None:
-    """Write the file first: whoever reads the output may stop reading."""
+def _deliver(queue: Queue, made: _Setup, to: str | None, show: int, title: str, page: str | None = None) -> None:
+    """Write files first: whoever reads the output may stop reading. The page reads the data once more."""
     if to is not None:
         queue.write(to)
+    if page is not None:
+        queue.page(page, made.data.loader, title=title, preprocessing=made.scaling)
     for sentence in (*made.notes, *queue.notes):
         note(sentence)
     if queue.weights:

@@ -12,6 +12,8 @@ import numpy as np
 from neuralcov.results.scale import ChannelFacts
 
 _MOST_CHANNELS = 16
+# Inputs are counted so many at a time: each takes the products of its channels.
+_ROWS = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +44,12 @@ class ChannelCounts:
 
         So the sums are the same to the bit however inputs come in batches, and whenever these are counted.
         """
+        counts = self
+        for begin in range(0, len(moments), _ROWS):
+            counts = counts._with_block(moments[begin : begin + _ROWS])
+        return counts
+
+    def _with_block(self, moments: np.ndarray) -> ChannelCounts:
         rows = moments[np.isfinite(moments).all(axis=(1, 2))].astype(np.float64)
         means, squares = rows[:, :, 0], rows[:, :, 1]
         return ChannelCounts(

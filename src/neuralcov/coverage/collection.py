@@ -216,7 +216,8 @@ class CriterionCollection(CollectionReadings):
     def _settle(self) -> None:
         if self._waiting.batches and self._holdings is not None:
             waiting, whole, holdings = self._waiting, self._waiting.joined(), list(self._holdings)
-            whole.lend_stacks(waiting.batches)
+            if any(criterion.waits == "apart" for criterion in self.criteria):
+                whole.lend_stacks(waiting.batches)
             for place, criterion in enumerate(self.criteria):
                 parts = {None: (), "joined": (whole,), "apart": waiting.batches}[criterion.waits]
                 for batch in parts:
