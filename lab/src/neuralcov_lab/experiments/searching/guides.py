@@ -128,7 +128,7 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
         "roots": stats.roots,
         "misread": stats.faulty,
         **judge.figures(faults, seeds.inputs, seeds.levels),
-        "frechet": _frechet(context, subject, faults, seeds),
+        "frechet": _frechet(context, subject, faults, seeds, (network, draw == subject.unsure_seeds, run)),
         "new fault chance": stats.new_fault_chance,
         "readings": readings,
         "seconds": stats.seconds,
@@ -136,7 +136,7 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
 
 
 def _frechet(
-    context: ExperimentContext, subject: SearchSubject, faults: Sequence[Fault], seeds: Samples
+    context: ExperimentContext, subject: SearchSubject, faults: Sequence[Fault], seeds: Samples, drawn: tuple[Any, ...]
 ) -> float | None:
     """Return the Fréchet distance of faults to the seeds; ``None`` where it is not to be had."""
     if subject.texts or seeds.inputs.shape[1] != 3 or len(faults) < _FEWEST:
@@ -146,8 +146,11 @@ def _frechet(
     except DataError:
         return None
     images = torch.stack([fault.input for fault in faults]).to(context.device)
-    ours, theirs = (inception_features(net, some, seeds.levels) for some in (images, seeds.inputs))
-    return frechet_distance(gaussian_of([ours]), gaussian_of([theirs]))
+    ours = inception_features(net, images, seeds.levels)
+    theirs = context.prepare(
+        ("gaussian of seeds", drawn), lambda: gaussian_of([inception_features(net, seeds.inputs, seeds.levels)])
+    )
+    return frechet_distance(gaussian_of([ours]), theirs)
 
 
 def _training(context: ExperimentContext, subject: SearchSubject) -> Any:
