@@ -108,7 +108,6 @@ def test_fast_reads_one_logit_as_that_of_the_second_of_two_classes() -> None:
     assert torch.equal(of_one, of_two)
 
 
-
 def test_a_set_is_measured_once(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("NEURALCOV_DATA", str(tmp_path))
     context = ExperimentContext(SMOKE)
