@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from neuralcov import CC, KMNC, LCC, NC, NLC, Coverage, Fuzzer
-from neuralcov.fuzz import Fault, FuzzSettings
+from neuralcov.fuzz import Fault, FuzzSettings, Mutation
 from neuralcov.fuzz.faults.quality import frechet_distance, gaussian_of
 from neuralcov.sources.samples import Samples
 from neuralcov_lab import zoo
@@ -20,6 +20,7 @@ from neuralcov_lab.experiments.lcc.subjects import REVIEWS
 from neuralcov_lab.experiments.measuring import quiet
 from neuralcov_lab.experiments.scales import Scale
 from neuralcov_lab.experiments.searching.measures import FaultJudge, distinct_faults
+from neuralcov_lab.experiments.searching.stripes import ContinuousPerturbation
 from neuralcov_lab.experiments.searching.subjects import SearchSubject, search_subject
 from neuralcov_lab.experiments.settings import AnyCriterion
 
@@ -28,6 +29,8 @@ RANDOM = "random"
 UNSURE = "random from DeepGini's seeds"
 UNSURE_MARGIN = "margin, forecast, from DeepGini's seeds"
 DEFAULT = "margin+coverage, forecast"
+# After the idea of BET: its perturbations are the only mutations.
+CONTINUOUS = ("random, bands and squares", "margin, bands and squares", "elites, bands and squares")
 # Readings of the curve over calls.
 _READINGS = 10
 # Calls of the model for every seed: with many more, all guides come to know all there is to find.
@@ -62,6 +65,9 @@ WAYS: dict[str, tuple[dict[str, Any], AnyCriterion | None]] = {
     "elites, forecast": ({"guide": "elites", "mutation_choice": "forecast"}, None),
     "margin+coverage LCC, forecast": ({"guide": "margin+coverage", "mutation_choice": "forecast"}, LCC(over="mean")),
     DEFAULT: ({"guide": "margin+coverage", "mutation_choice": "forecast"}, NLC()),
+    CONTINUOUS[0]: ({"guide": "random", "check_random": True, **_PLAIN}, None),
+    CONTINUOUS[1]: ({"guide": "margin", "mutation_choice": "bandit"}, None),
+    CONTINUOUS[2]: ({"guide": "elites", "mutation_choice": "bandit"}, None),
 }
 
 
@@ -80,6 +86,7 @@ def plan(scale: Scale) -> list[Job]:
         )
         for network in networks
         for way in WAYS
+        if network != REVIEWS or way not in CONTINUOUS
         for run in range(max(_RUNS, scale.runs))
     ]
 
@@ -105,7 +112,7 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
             coverage,
             seeds.inputs,
             seeds.labels,
-            mutations=subject.mutations(settings),
+            mutations=_bands_and_squares() if way in CONTINUOUS else subject.mutations(settings),
             preprocess=subject.prepare,
             settings=settings,
             levels=seeds.levels,
@@ -133,6 +140,10 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
         "readings": readings,
         "seconds": stats.seconds,
     }
+
+
+def _bands_and_squares() -> list[Mutation]:
+    return [ContinuousPerturbation("bands"), ContinuousPerturbation("square")]
 
 
 def _frechet(
