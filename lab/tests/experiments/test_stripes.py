@@ -5,7 +5,12 @@ import pytest
 import torch
 
 from neuralcov.fuzz.mutations.mutation import MutationDraw
-from neuralcov_lab.experiments.searching.stripes import STRENGTHS, ContinuousPerturbation
+from neuralcov_lab.experiments.searching.stripes import (
+    SHAPES,
+    STRENGTHS,
+    ContinuousPerturbation,
+    continuous_perturbations,
+)
 
 COUNT, SIDE = 64, 32
 
@@ -15,23 +20,21 @@ def chances():
     return np.random.default_rng(0).random(COUNT)
 
 
-def changes(shape, chances):
-    mutation = ContinuousPerturbation(shape)
+def changes(shape, chances, strength=0.06):
+    mutation = ContinuousPerturbation(shape, strength)
     draw = MutationDraw.of_batch(mutation.choose(chances))
     grey = torch.full((COUNT, 3, SIDE, SIDE), 0.5)
     return mutation.apply(grey, draw) - grey
 
 
-@pytest.mark.parametrize("shape", ["bands", "square"])
-def test_strengths_are_those_listed_and_every_input_has_one(shape, chances):
-    found = changes(shape, chances)
-    assert torch.equal(found, changes(shape, chances))
-    seen = set()
-    for change in found:
-        sizes = {round(float(size), 4) for size in change.abs().unique()} - {0.0}
-        assert len(sizes) == 1
-        seen |= sizes
-    assert seen == set(STRENGTHS)
+@pytest.mark.parametrize("strength", STRENGTHS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_strength_is_that_of_the_mutation_and_the_key_tells_all_else(shape, strength, chances):
+    found = changes(shape, chances, strength)
+    assert torch.equal(found, changes(shape, chances, strength))
+    sizes = found.abs().unique().tolist()
+    assert all(min(abs(size - known) for known in (0, strength)) < 1e-6 for size in sizes)
+    assert len(found.flatten(1).unique(dim=0)) == COUNT
 
 
 def test_bands_run_along_rows_or_columns_and_cover_the_picture(chances):
@@ -59,8 +62,13 @@ def test_a_square_is_one_region_of_up_to_half_the_side(chances):
 
 
 def test_pixels_stay_in_range():
-    mutation = ContinuousPerturbation("bands")
+    mutation = ContinuousPerturbation("bands", 0.1)
     draw = MutationDraw.of_batch(mutation.choose(np.array([0.2, 0.7])))
     white = mutation.apply(torch.ones(2, 1, 8, 8), draw)
     assert 0.89 < float(white.min()) < float(white.max()) == 1
-    assert mutation.identity() == {"name": "bands", "geometric": False, "strengths": list(STRENGTHS)}
+
+
+def test_every_mutation_has_a_name_of_its_own():
+    found = continuous_perturbations()
+    assert len({mutation.name for mutation in found}) == len(found) == len(SHAPES) * len(STRENGTHS)
+    assert found[0].identity() == {"name": "bands of 0.03", "geometric": False, "shape": "bands", "strength": 0.03}

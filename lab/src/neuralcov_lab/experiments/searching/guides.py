@@ -20,7 +20,7 @@ from neuralcov_lab.experiments.lcc.subjects import REVIEWS
 from neuralcov_lab.experiments.measuring import quiet
 from neuralcov_lab.experiments.scales import Scale
 from neuralcov_lab.experiments.searching.measures import FaultJudge, distinct_faults
-from neuralcov_lab.experiments.searching.stripes import ContinuousPerturbation
+from neuralcov_lab.experiments.searching.stripes import continuous_perturbations
 from neuralcov_lab.experiments.searching.subjects import SearchSubject, search_subject
 from neuralcov_lab.experiments.settings import AnyCriterion
 
@@ -29,8 +29,8 @@ RANDOM = "random"
 UNSURE = "random from DeepGini's seeds"
 UNSURE_MARGIN = "margin, forecast, from DeepGini's seeds"
 DEFAULT = "margin+coverage, forecast"
-# After the idea of BET: its perturbations are the only mutations.
-CONTINUOUS = ("random, bands and squares", "margin, bands and squares", "elites, bands and squares")
+# After the idea of BET: its perturbations are the only mutations, or join the usual ones.
+_ALONE, _JOINED = "by bands and squares", "by all mutations"
 # Readings of the curve over calls.
 _READINGS = 10
 # Calls of the model for every seed: with many more, all guides come to know all there is to find.
@@ -65,9 +65,12 @@ WAYS: dict[str, tuple[dict[str, Any], AnyCriterion | None]] = {
     "elites, forecast": ({"guide": "elites", "mutation_choice": "forecast"}, None),
     "margin+coverage LCC, forecast": ({"guide": "margin+coverage", "mutation_choice": "forecast"}, LCC(over="mean")),
     DEFAULT: ({"guide": "margin+coverage", "mutation_choice": "forecast"}, NLC()),
-    CONTINUOUS[0]: ({"guide": "random", "check_random": True, **_PLAIN}, None),
-    CONTINUOUS[1]: ({"guide": "margin", "mutation_choice": "bandit"}, None),
-    CONTINUOUS[2]: ({"guide": "elites", "mutation_choice": "bandit"}, None),
+    f"random, {_ALONE}": ({"guide": "random", "check_random": True, **_PLAIN}, None),
+    f"margin, bandit, {_ALONE}": ({"guide": "margin", "mutation_choice": "bandit"}, None),
+    f"elites, bandit, {_ALONE}": ({"guide": "elites", "mutation_choice": "bandit"}, None),
+    f"margin, forecast, {_ALONE}": ({"guide": "margin", "mutation_choice": "forecast"}, None),
+    f"random, {_JOINED}": ({"guide": "random", "check_random": True, **_PLAIN}, None),
+    f"margin, forecast, {_JOINED}": ({"guide": "margin", "mutation_choice": "forecast"}, None),
 }
 
 
@@ -86,7 +89,7 @@ def plan(scale: Scale) -> list[Job]:
         )
         for network in networks
         for way in WAYS
-        if network != REVIEWS or way not in CONTINUOUS
+        if network != REVIEWS or not way.endswith((_ALONE, _JOINED))
         for run in range(max(_RUNS, scale.runs))
     ]
 
@@ -112,7 +115,7 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
             coverage,
             seeds.inputs,
             seeds.labels,
-            mutations=_bands_and_squares() if way in CONTINUOUS else subject.mutations(settings),
+            mutations=_mutations(subject, settings, way),
             preprocess=subject.prepare,
             settings=settings,
             levels=seeds.levels,
@@ -142,8 +145,9 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
     }
 
 
-def _bands_and_squares() -> list[Mutation]:
-    return [ContinuousPerturbation("bands"), ContinuousPerturbation("square")]
+def _mutations(subject: SearchSubject, settings: FuzzSettings, way: str) -> list[Mutation]:
+    usual = [] if way.endswith(_ALONE) else subject.mutations(settings)
+    return [*usual, *(continuous_perturbations() if way.endswith((_ALONE, _JOINED)) else [])]
 
 
 def _frechet(

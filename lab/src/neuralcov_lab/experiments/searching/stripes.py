@@ -18,9 +18,10 @@ from typing_extensions import override
 from neuralcov.fuzz.mutations.mutation import Mutation, MutationDraw
 from neuralcov.fuzz.randomness import uniform
 
+SHAPES = ("bands", "square")
 STRENGTHS = (0.03, 0.06, 0.1)
 _KEYS = 1 << 48
-# Numbers that are drawn before those of a band: direction, width, place and strength.
+# Numbers are drawn for direction, width and place first, then for colours.
 _FIRST = 8
 
 
@@ -29,13 +30,14 @@ class ContinuousPerturbation(Mutation):
 
     Args:
         shape: ``bands``, which cover the picture and each have colours of their own, or ``square``.
-        strengths: what is added or taken away, as a share of the range; one of these is drawn.
+        strength: what is added or taken away, as a share of the range.
     """
 
     geometric = False
 
-    def __init__(self, shape: str, strengths: tuple[float, ...] = STRENGTHS) -> None:
-        self.name, self.strengths = shape, strengths
+    def __init__(self, shape: str, strength: float) -> None:
+        self.shape, self.strength = shape, strength
+        self.name = f"{shape} of {strength:g}"
 
     @override
     def choose(self, chances: np.ndarray) -> np.ndarray:
@@ -44,10 +46,8 @@ class ContinuousPerturbation(Mutation):
     @override
     def apply(self, batch: Tensor, draw: MutationDraw) -> Tensor:
         keys = torch.from_numpy(draw.setting).to(batch.device, non_blocking=True)
-        strengths = torch.tensor(self.strengths, device=batch.device)
-        strength = strengths[(uniform(keys, 0) * len(strengths)).long()][:, None, None, None]
-        change = self._bands(batch, keys) if self.name == "bands" else self._square(batch, keys)
-        return (batch + strength * change).clamp(0, 1)
+        change = _bands(batch, keys) if self.shape == "bands" else _square(batch, keys)
+        return (batch + self.strength * change).clamp(0, 1)
 
     @override
     def describe(self, setting: int) -> str:
@@ -55,33 +55,40 @@ class ContinuousPerturbation(Mutation):
 
     @override
     def identity(self) -> dict[str, Any]:
-        return {"name": self.name, "geometric": False, "strengths": list(self.strengths)}
+        return {"name": self.name, "geometric": False, "shape": self.shape, "strength": self.strength}
 
-    def _bands(self, batch: Tensor, keys: Tensor) -> Tensor:
-        """Return −1 or 1 for every value: equal along a row or a column, and across bands of 1 to 8 of them."""
-        channels, height, width = batch.shape[1:]
-        side = max(height, width)
-        places = torch.arange(side, device=batch.device)
-        band = places // (1 + (uniform(keys, 1) * 8).long())[:, None]
-        index = _FIRST + band[:, None, :] * channels + torch.arange(channels, device=batch.device)[None, :, None]
-        signs = _sign(uniform(keys[:, None, None], index))
-        across = (uniform(keys, 2) < 0.5)[:, None, None, None]
-        columns = signs[:, :, None, :width].expand(-1, -1, height, -1)
-        rows = signs[:, :, :height, None].expand(-1, -1, -1, width)
-        return torch.where(across, rows, columns)
 
-    def _square(self, batch: Tensor, keys: Tensor) -> Tensor:
-        """Return −1 or 1 for the values of a square of a tenth to a half of the picture's side, 0 elsewhere."""
-        channels, height, width = batch.shape[1:]
-        side = ((0.1 + 0.4 * uniform(keys, 1)) * min(height, width)).ceil()
-        inside = []
-        for number, length in ((2, height), (3, width)):
-            first = (uniform(keys, number) * (length - side + 1)).floor()[:, None]
-            place = torch.arange(length, device=batch.device)
-            inside.append((place >= first) & (place < first + side[:, None]))
-        index = _FIRST + torch.arange(channels, device=batch.device)
-        signs = _sign(uniform(keys[:, None], index))[:, :, None, None]
-        return signs * (inside[0][:, None, :, None] & inside[1][:, None, None, :])
+def continuous_perturbations() -> list[Mutation]:
+    """Return bands and squares of every strength, each a mutation of its own, so that a search can tell them apart."""
+    return [ContinuousPerturbation(shape, strength) for shape in SHAPES for strength in STRENGTHS]
+
+
+def _bands(batch: Tensor, keys: Tensor) -> Tensor:
+    """Return −1 or 1 for every value: equal along a row or a column, and across bands of 1 to 8 of them."""
+    channels, height, width = batch.shape[1:]
+    side = max(height, width)
+    places = torch.arange(side, device=batch.device)
+    band = places // (1 + (uniform(keys, 1) * 8).long())[:, None]
+    index = _FIRST + band[:, None, :] * channels + torch.arange(channels, device=batch.device)[None, :, None]
+    signs = _sign(uniform(keys[:, None, None], index))
+    across = (uniform(keys, 2) < 0.5)[:, None, None, None]
+    columns = signs[:, :, None, :width].expand(-1, -1, height, -1)
+    rows = signs[:, :, :height, None].expand(-1, -1, -1, width)
+    return torch.where(across, rows, columns)
+
+
+def _square(batch: Tensor, keys: Tensor) -> Tensor:
+    """Return −1 or 1 for the values of a square of a tenth to a half of the picture's side, 0 elsewhere."""
+    channels, height, width = batch.shape[1:]
+    side = ((0.1 + 0.4 * uniform(keys, 1)) * min(height, width)).ceil()
+    inside = []
+    for number, length in ((2, height), (3, width)):
+        first = (uniform(keys, number) * (length - side + 1)).floor()[:, None]
+        place = torch.arange(length, device=batch.device)
+        inside.append((place >= first) & (place < first + side[:, None]))
+    index = _FIRST + torch.arange(channels, device=batch.device)
+    signs = _sign(uniform(keys[:, None], index))[:, :, None, None]
+    return signs * (inside[0][:, None, :, None] & inside[1][:, None, None, :])
 
 
 def _sign(numbers: Tensor) -> Tensor:
