@@ -45,7 +45,8 @@ class GraphedUpdates:
     By ``"auto"`` the first two batches of a shape are plain calls, which show whether anything speaks against
     recording. At the third the pass is recorded, replayed, and compared with plain calls of the same batch, whose
     results count; from then on batches are replayed. Where the two differ by rounding alone, what criteria make of the
-    replay's own outputs is compared. Whatever cannot be recorded stays with plain calls, and ``explain`` says why. By ``True`` the second batch is recorded unseen, and what cannot be is an error.
+    replay's own outputs is compared. Whatever cannot be recorded stays with plain calls, and ``explain`` says why. By
+    ``True`` the second batch is recorded unseen, and what cannot be is an error.
 
     A recording holds the forward pass, the reduction to neurons, the observation by every criterion whose state has a
     fixed size, and what the other criteria can prepare; these observe afterwards, in the ordinary way. States with
