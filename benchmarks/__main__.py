@@ -79,7 +79,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, help="timed runs of each criterion; the median counts")
     parser.add_argument("--rules", default="auto,False", help="cuda_graph= at small batches, by commas")
     parser.add_argument("--batches", default="32,100,256", help="sizes of small batches")
-    parser.add_argument("--curves", default="", help="of growth; all by default")
+    parser.add_argument("--size", type=int, help="of large batches; 1,000 by default, on a CPU 100")
+    parser.add_argument("--earlier", type=Path, nargs="*", default=(), help="results whose worst cases to profile")
+    parser.add_argument("--curves", default="", help="of growth, measured in this order; all by default")
     parser.add_argument("--label", default="", help="'before' for figures of an earlier version, beside others")
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no further part after so many")
     parser.add_argument("--output", type=Path, default=Path("bench.json"))
@@ -123,14 +125,15 @@ def _run(
         return _taught[key]
 
     everything = {criterion.name for criterion in CRITERIA}
+    earlier = [json.loads(path.read_text()) for path in options.earlier]
     sizes = tuple(int(size) for size in options.batches.split(","))
-    large, count = (1000, 100) if full else (100, 8)
+    large, count = options.size or (1000 if full else 100), 100 if full else 8
     runs: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
         "small": lambda: small.small(found, sizes, count, rules, repeats),
         "half": lambda: small.half(found, *((1000, 40) if full else (10, 8)), rules, repeats),
         "lcc": lambda: _lcc(found, taught({"LCC"}), full, large, repeats),
         "operations": lambda: operations.operations(found, 100 if full else 32, rules),
-        "profiles": lambda: operations.profiles(found, operations.worst(results, 3), full),
+        "profiles": lambda: operations.profiles(found, operations.worst([results, *earlier], 3), full),
         "calibration": lambda: assess.calibration(found, CRITERIA),
         "assess": lambda: assess.assess(found, (*taught(everything), with_paths(found)), large, repeats),
         "naive": lambda: assess.naive_forms(found, 100, 50 if full else 20),

@@ -19,18 +19,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 import neuralcov as nc
 from benchmarks.timing import timed
-from neuralcov.fuzz import FuzzSettings
+from neuralcov.fuzz import FuzzSettings, Stylise
 from neuralcov.fuzz.campaign.state import CampaignState
+from neuralcov.fuzz.mutations.mutation import MutationDraw
 from neuralcov.fuzz.search import wave
 from neuralcov.fuzz.search.runner import ModelRunner
 from neuralcov.sources.names import criterion_from_text
+from neuralcov_lab.errors import DataError
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.measuring import quiet
 from neuralcov_lab.experiments.scales import FULL
+from neuralcov_lab.experiments.searching.subjects import styles
 from neuralcov_lab.experiments.settings import AnyCriterion
 from neuralcov_lab.experiments.subjects import calibrated, image_subject
 
@@ -60,6 +64,7 @@ GUIDES = (
 )
 # Every admission factorises all layers again, and a wave ends only when all of it is admitted.
 EXACT = "coverage lvc"
+ALSO = ("styles", "parts", "exact")
 
 
 def main() -> None:
@@ -69,6 +74,8 @@ def main() -> None:
     results = Results(options.output, subject.describe(), time.monotonic() + options.budget_seconds)
     for guide in options.guides:
         results.add("rates", guide, partial(rate, subject, guide, options.wave, options))
+    if "styles" in options.also:
+        results.add("stylising", "AdaIN", partial(stylising, subject, options))
     if "parts" in options.also:
         results.add("parts of a wave", "NLC", partial(parts, subject, options))
     if "exact" in options.also:
@@ -139,6 +146,13 @@ class Subject:
             settings=settings,
         )
 
+    def styles(self) -> Stylise:
+        """Stylising with the published weights."""
+        found = styles(self._context)
+        if found is None:
+            raise DataError("the weights for stylising are not here; run: neuralcov data get adain")
+        return found
+
     def describe(self) -> dict[str, Any]:
         """What all rows have in common."""
         cuda = self.device.type == "cuda"
@@ -178,6 +192,24 @@ def rate(subject: Subject, guide: str, wave: int, options: argparse.Namespace) -
         "mutants made per second": made / seconds,
         "share valid": (after.valid - warm.valid) / max(1, made),
         "share kept": (after.kept - warm.kept) / max(1, judged),
+    }
+
+
+def stylising(subject: Subject, options: argparse.Namespace) -> dict[str, Any]:
+    """Pictures stylised per second, a batch of them at once and one after the other."""
+    style = subject.styles()
+    images = subject.seeds.pixels(slice(0, options.style_batch))
+    chances = np.random.default_rng(options.seed).random(len(images))
+
+    def seconds(count: int) -> float:
+        draw = MutationDraw.of_batch(style.choose(chances[:count]))
+        return timed(lambda: style.apply(images[:count], draw), subject.device, repeats=5).median
+
+    return {
+        "batch": len(images),
+        "per second": len(images) / seconds(len(images)),
+        "per second, one at a time": 1 / seconds(1),
+        "side": style.side,
     }
 
 
@@ -229,11 +261,14 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.fuzzing", description=__doc__.splitlines()[0])
     parser.add_argument("--network", default="resnet50", help="of the zoo, trained on CIFAR-10")
     parser.add_argument("--guides", nargs="*", default=GUIDES, help="a guide, or a guide and its criterion, each")
-    parser.add_argument("--also", nargs="*", default=["parts", "exact"], help="parts: of a wave; exact: LVC's own way")
+    parser.add_argument(
+        "--also", nargs="*", default=ALSO, help="styles: stylising alone; parts: of a wave; exact: LVC's own way"
+    )
     parser.add_argument("--seeds", type=int, default=10_000)
     parser.add_argument("--wave", type=int, default=4000)
     parser.add_argument("--exact-wave", type=int, default=16, help="of the row of LVC with refresh=1")
     parser.add_argument("--batch", type=int, default=1000)
+    parser.add_argument("--style-batch", type=int, default=500, help="pictures stylised at once")
     parser.add_argument("--divide", type=int, default=1, help="divide the numbers of inputs, to try things out")
     parser.add_argument("--budget-seconds", type=float, default=500.0, help="after which nothing new is begun")
     parser.add_argument("--rate-seconds", type=float, default=5.0, help="of each timed run")

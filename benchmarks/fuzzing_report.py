@@ -27,6 +27,7 @@ def tables(results: dict[str, Any]) -> str:
         f"{about['training images']:,} training images for calibration; the plain forward pass does "
         f"{about['plain forward, images per second']:,.0f} images per second.",
         _rates(results.get("rates", {})),
+        _stylising(results.get("stylising", {})),
         _parts(results.get("parts of a wave", {})),
     ]
     return "\n\n".join(part for part in shown if part)
@@ -60,6 +61,16 @@ def _named(guide: str) -> str:
         return kind
     once = " once a wave" if "WAVE" in criterion else ""
     return f"{kind} by {criterion_from_text(criterion.replace(':refresh=WAVE', '')).name}{once}"
+
+
+def _stylising(rows: dict[str, Any]) -> str:
+    found = rows.get("AdaIN", {})
+    if "per second" not in found:
+        return ""
+    return (
+        f"Stylising, enlarged to {found['side']} pixels: {found['per second']:,.0f} pictures per second in batches of "
+        f"{found['batch']:,}, {found['per second, one at a time']:,.0f} one at a time."
+    )
 
 
 def _parts(rows: dict[str, Any]) -> str:

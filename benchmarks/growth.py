@@ -105,11 +105,11 @@ def curves(device: torch.device, full: bool) -> dict[str, Curve]:
 def growth(device: torch.device, full: bool, only: Iterable[str] = ()) -> Iterator[dict[str, Any]]:
     """All curves: seconds per 1,000 inputs at each size, and memory at the peak."""
     done: dict[str, Any] = {}
-    for name, curve in curves(device, full).items():
-        if not only or name in only:
-            for points in _points(device, curve):
-                done[name] = points
-                yield done
+    known = curves(device, full)
+    for name in only or known:
+        for points in _points(device, known[name]):
+            done[name] = points
+            yield done
 
 
 def _points(device: torch.device, curve: Curve) -> Iterator[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -57,15 +57,14 @@ def profiles(found: Subject, cases: list[tuple[str, str]], full: bool) -> Iterat
         yield {"cases": done}
 
 
-def worst(results: dict[str, Any], count: int) -> list[tuple[str, str]]:
-    """The cases whose ratio lies furthest above the forward pass, of all that a run has measured so far."""
+def worst(found: Sequence[dict[str, Any]], count: int) -> list[tuple[str, str]]:
+    """The cases whose ratio lies furthest above the forward pass, of all that some runs have measured."""
     cases = []
-    for size, rows in results.get("small", {}).get("sizes", {}).items():
-        cases += [(row["auto"]["ratio"], size, name) for name, row in rows["criteria"].items() if "auto" in row]
-    for name, row in results.get("half", {}).get("criteria", {}).items():
-        cases += [(row["auto"]["ratio"], "half", name)] if "auto" in row else []
-    for model, rows in results.get("wide", {}).get("models", {}).items():
-        cases += [(row["auto"]["ratio"], model, name) for name, row in rows["criteria"].items() if "auto" in row]
+    for results in found:
+        places = [*results.get("small", {}).get("sizes", {}).items(), ("half", results.get("half", {}))]
+        for where, rows in [*places, *results.get("wide", {}).get("models", {}).items()]:
+            known = rows.get("criteria", {})
+            cases += [(row["auto"]["ratio"], where, name) for name, row in known.items() if "auto" in row]
     return [case[1:] for case in sorted(cases, reverse=True)[:count]] or [("32", TOGETHER_SMALL)]
 
 

@@ -21,8 +21,9 @@ def wide(device: torch.device, full: bool, rules: tuple[Any, ...], repeats: int)
     """Each model with the criteria that have a target on it."""
     done: dict[str, Any] = {}
     count = 30 if full else 8
-    for name in ("ViT-B/16, 64 images", "Llama block, 8 × 512 tokens"):
-        for precision in (torch.bfloat16, torch.float32) if device.type == "cuda" else (torch.float32,):
+    # The precision that people use first: a run may be cut short.
+    for precision in (torch.bfloat16, torch.float32) if device.type == "cuda" else (torch.float32,):
+        for name in ("ViT-B/16, 64 images", "Llama block, 8 × 512 tokens"):
             run = wide_run(name, device, full, count, precision)
             for rows in compared(run, rules, repeats):
                 done[f"{name}, {str(precision).removeprefix('torch.')}"] = rows

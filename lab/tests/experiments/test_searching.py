@@ -191,3 +191,14 @@ def test_the_full_scale_has_three_image_networks_and_the_lstm():
     assert networks == {"resnet50", "vgg16_bn", "mobilenet_v2", "lstm"}
     assert {job.parameters["run"] for job in guides.plan(FULL)} == set(range(5))
     assert {job.parameters["rules"] for job in rules.plan(FULL)} == {"published", "paper", "ours"}
+
+
+def test_faults_of_reviews_are_judged_by_networks_of_other_seeds():
+    found = search_subject(ExperimentContext(SMOKE.smaller(2)), "lstm")
+    assert found.texts
+    assert list(found.others) == ["lstm 1", "lstm 2"]
+    first, second = (predicted(model, found, found.test.inputs) for model in found.others.values())
+    labels = found.test.labels
+    assert min((seen == labels).float().mean() for seen in (first, second)) > 0.7
+    assert not torch.equal(first, second)
+    assert FaultJudge.of(found).centres is not None

@@ -20,6 +20,7 @@ from neuralcov.coverage.arrays import in_layout_order
 from neuralcov.coverage.collection import AnyCriterion, CriterionCollection
 from neuralcov.coverage.graph_memory import alike, copy_inputs, free_random_numbers, write_state
 from neuralcov.coverage.graph_progress import CapturedUpdate, ShapeProgress
+from neuralcov.coverage.graph_rounding import allowed_rounding, difference
 from neuralcov.coverage.ownership import GraphOwned
 from neuralcov.coverage.pace import Pace
 from neuralcov.coverage.recordable import Traces, against_hooks, against_model, circumstances, shape_of, told_shape
@@ -43,8 +44,9 @@ class GraphedUpdates:
 
     By ``"auto"`` the first two batches of a shape are plain calls, which show whether anything speaks against
     recording. At the third the pass is recorded, replayed, and compared with plain calls of the same batch, whose
-    results count; from then on batches are replayed. Whatever cannot be recorded stays with plain calls, and
-    ``explain`` says why. By ``True`` the second batch is recorded unseen, and what cannot be is an error.
+    results count; from then on batches are replayed. Where the two differ by rounding alone, what criteria make of the
+    replay's own outputs is compared. Whatever cannot be recorded stays with plain calls, and ``explain`` says why. By
+    ``True`` the second batch is recorded unseen, and what cannot be is an error.
 
     A recording holds the forward pass, the reduction to neurons, the observation by every criterion whose state has a
     fixed size, and what the other criteria can prepare; these observe afterwards, in the ordinary way. States with
@@ -206,7 +208,7 @@ class GraphedUpdates:
         if differs is None and not self._has_room():
             differs = "the device's memory is too small to keep a recording"
         if differs is None:
-            shape.recording, shape.pace = recording, None
+            shape.take(recording)
         else:
             self._drop(shape, differs)
 
@@ -216,26 +218,27 @@ class GraphedUpdates:
             self._homes = {}
 
     def _differs(self, recording: CapturedUpdate, found: Sequence[Activations]) -> str | None:
-        """Return what a replay gave otherwise than plain calls, to the last bit."""
+        """Return what a replay gave otherwise than plain calls, but for what is rounded otherwise."""
         if len(found) != 1:
             return "the device's memory is too small for whole batches"
-        (plain,), replayed = found, recording.outputs
-        for name, outputs in plain.layers.items():
-            if name not in replayed.layers or not alike(outputs, replayed.layers[name]):
-                return f"a replay gave other outputs of layer {name!r} than plain calls"
-        if set(plain.present) != set(replayed.present) or len(plain.layers) != len(replayed.layers):
-            return "a replay gave other layers than plain calls"
-        for what, one, other in (
-            ("classes", decisions_of(plain), decisions_of(replayed)),
-            ("content keys", plain.keys, replayed.keys),
-        ):
-            if (one is None) != (other is None) or (one is not None and other is not None and not alike(one, other)):
-                return f"a replay gave other {what} than plain calls"
-        states = self.collection.states
+        told, recording.rounds = difference(found[0], recording.outputs, allowed_rounding(self.tap))
+        if told is not None:
+            return told
+        states = self._observed_anew(recording) if recording.rounds else self.collection.states
         for index, home in self._homes.items():
             if not alike(states[index], home):
                 return f"a replay gave another state of {self._criteria[index].name} than plain calls"
         return None
+
+    def _observed_anew(self, recording: CapturedUpdate) -> dict[int, Any]:
+        """Replay once more on empty states; return what plain calls make of the outputs that the replay gave."""
+        assert self.collection.layout is not None
+        empty = {index: self._criteria[index].init(self.collection.layout) for index in self._homes}
+        for index, home in self._homes.items():
+            write_state(empty[index], home)
+        recording.replay()
+        seen = replace(recording.outputs)
+        return {index: self._criteria[index].observe(state, seen, donate=True) for index, state in empty.items()}
 
     def _has_room(self) -> bool:
         if self.tap.device.type != "cuda":

@@ -10,18 +10,19 @@ from neuralcov.core.activations import Activations
 from neuralcov.coverage.pace import Pace
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class CapturedUpdate:
     """Hold one recorded update of one shape: where its input goes, and where the layers' outputs appear.
 
     ``shared`` is what criteria computed of the batch or will need of it, which each replay computes anew in the same
-    place.
+    place. ``rounds`` says whether a replay rounded some outputs otherwise than plain calls.
     """
 
     replay: Callable[[], None]
     inputs: Any
     outputs: Activations
     shared: Mapping[Hashable, Any]
+    rounds: bool = False
 
 
 @dataclass(eq=False)
@@ -34,6 +35,11 @@ class ShapeProgress:
     why: str | None = None
     pace: Pace | None = None
     recording: CapturedUpdate | None = None
+    rounds: bool = False
+
+    def take(self, recording: CapturedUpdate) -> None:
+        """Replay this shape from now on."""
+        self.recording, self.rounds, self.pace = recording, recording.rounds, None
 
     def refuse(self, why: str) -> None:
         """Run this shape by plain calls from now on."""
@@ -42,7 +48,9 @@ class ShapeProgress:
     def sentence(self) -> str:
         """Tell in words what was done."""
         if self.replayed:
-            return f"inputs {self.told}: recorded, {self.replayed} batches replayed and {self.plain} run by plain calls"
+            aside = "; a replay rounds some outputs otherwise" if self.rounds else ""
+            ran = f"{self.replayed} batches replayed and {self.plain} run by plain calls"
+            return f"inputs {self.told}: recorded, {ran}{aside}"
         if self.recording is not None:
             return f"inputs {self.told}: recorded after {self.plain} batches run by plain calls, not replayed yet"
         why = self.why or "a shape is recorded at its third batch within one block"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from neuralcov import CC, KMNC, LCC, NC, NLC, Coverage, Fuzzer
-from neuralcov.fuzz import Fault, FuzzSettings
+from neuralcov.fuzz import Fault, FuzzSettings, Mutation
 from neuralcov.fuzz.faults.quality import frechet_distance, gaussian_of
 from neuralcov.sources.samples import Samples
 from neuralcov_lab import zoo
@@ -20,6 +20,7 @@ from neuralcov_lab.experiments.lcc.subjects import REVIEWS
 from neuralcov_lab.experiments.measuring import quiet
 from neuralcov_lab.experiments.scales import Scale
 from neuralcov_lab.experiments.searching.measures import FaultJudge, distinct_faults
+from neuralcov_lab.experiments.searching.stripes import continuous_perturbations
 from neuralcov_lab.experiments.searching.subjects import SearchSubject, search_subject
 from neuralcov_lab.experiments.settings import AnyCriterion
 
@@ -28,6 +29,8 @@ RANDOM = "random"
 UNSURE = "random from DeepGini's seeds"
 UNSURE_MARGIN = "margin, forecast, from DeepGini's seeds"
 DEFAULT = "margin+coverage, forecast"
+# After the idea of BET: its perturbations are the only mutations, or join the usual ones.
+_ALONE, _JOINED = "by bands and squares", "by all mutations"
 # Readings of the curve over calls.
 _READINGS = 10
 # Calls of the model for every seed: with many more, all guides come to know all there is to find.
@@ -62,6 +65,12 @@ WAYS: dict[str, tuple[dict[str, Any], AnyCriterion | None]] = {
     "elites, forecast": ({"guide": "elites", "mutation_choice": "forecast"}, None),
     "margin+coverage LCC, forecast": ({"guide": "margin+coverage", "mutation_choice": "forecast"}, LCC(over="mean")),
     DEFAULT: ({"guide": "margin+coverage", "mutation_choice": "forecast"}, NLC()),
+    f"random, {_ALONE}": ({"guide": "random", "check_random": True, **_PLAIN}, None),
+    f"margin, bandit, {_ALONE}": ({"guide": "margin", "mutation_choice": "bandit"}, None),
+    f"elites, bandit, {_ALONE}": ({"guide": "elites", "mutation_choice": "bandit"}, None),
+    f"margin, forecast, {_ALONE}": ({"guide": "margin", "mutation_choice": "forecast"}, None),
+    f"random, {_JOINED}": ({"guide": "random", "check_random": True, **_PLAIN}, None),
+    f"margin, forecast, {_JOINED}": ({"guide": "margin", "mutation_choice": "forecast"}, None),
 }
 
 
@@ -80,6 +89,7 @@ def plan(scale: Scale) -> list[Job]:
         )
         for network in networks
         for way in WAYS
+        if network != REVIEWS or not way.endswith((_ALONE, _JOINED))
         for run in range(max(_RUNS, scale.runs))
     ]
 
@@ -105,7 +115,7 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
             coverage,
             seeds.inputs,
             seeds.labels,
-            mutations=subject.mutations(settings),
+            mutations=_mutations(subject, settings, way),
             preprocess=subject.prepare,
             settings=settings,
             levels=seeds.levels,
@@ -128,15 +138,20 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
         "roots": stats.roots,
         "misread": stats.faulty,
         **judge.figures(faults, seeds.inputs, seeds.levels),
-        "frechet": _frechet(context, subject, faults, seeds),
+        "frechet": _frechet(context, subject, faults, seeds, (network, draw == subject.unsure_seeds, run)),
         "new fault chance": stats.new_fault_chance,
         "readings": readings,
         "seconds": stats.seconds,
     }
 
 
+def _mutations(subject: SearchSubject, settings: FuzzSettings, way: str) -> list[Mutation]:
+    usual = [] if way.endswith(_ALONE) else subject.mutations(settings)
+    return [*usual, *(continuous_perturbations() if way.endswith((_ALONE, _JOINED)) else [])]
+
+
 def _frechet(
-    context: ExperimentContext, subject: SearchSubject, faults: Sequence[Fault], seeds: Samples
+    context: ExperimentContext, subject: SearchSubject, faults: Sequence[Fault], seeds: Samples, drawn: tuple[Any, ...]
 ) -> float | None:
     """Return the Fréchet distance of faults to the seeds; ``None`` where it is not to be had."""
     if subject.texts or seeds.inputs.shape[1] != 3 or len(faults) < _FEWEST:
@@ -146,8 +161,11 @@ def _frechet(
     except DataError:
         return None
     images = torch.stack([fault.input for fault in faults]).to(context.device)
-    ours, theirs = (inception_features(net, some, seeds.levels) for some in (images, seeds.inputs))
-    return frechet_distance(gaussian_of([ours]), gaussian_of([theirs]))
+    ours = inception_features(net, images, seeds.levels)
+    theirs = context.prepare(
+        ("gaussian of seeds", drawn), lambda: gaussian_of([inception_features(net, seeds.inputs, seeds.levels)])
+    )
+    return frechet_distance(gaussian_of([ours]), theirs)
 
 
 def _training(context: ExperimentContext, subject: SearchSubject) -> Any:

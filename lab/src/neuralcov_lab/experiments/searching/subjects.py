@@ -16,12 +16,17 @@ from neuralcov_lab import zoo
 from neuralcov_lab.errors import DataError
 from neuralcov_lab.experiments.context import ExperimentContext, numbers_of
 from neuralcov_lab.experiments.lcc.subjects import REVIEWS, proof_subject
+from neuralcov_lab.experiments.scales import TOY
+from neuralcov_lab.experiments.subjects import trained
+from neuralcov_lab.experiments.toys import toy_lstm
 
 _SEED_ROWS = 29
 _AT_ONCE = 200
 # So many times as many inputs as are wanted, for DeepGini to choose from.
 _TO_CHOOSE_FROM = 5
 _TRAININGS = 12
+# Of the trainings of the other networks, where the zoo has one network for such data.
+_OTHER_SEEDS = (1, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,16 +87,18 @@ class SearchSubject:
 
 
 def search_subject(context: ExperimentContext, network: str) -> SearchSubject:
-    """Return a network of the zoo with its data; digits come with others that are trained on the spot."""
+    """Return a network of the zoo with its data and others of the same classes.
+
+    Those beside digits are trained on the spot; those beside the network for reviews are trained from other seeds.
+    """
 
     def make() -> SearchSubject:
         own = proof_subject(context, network)
         others: dict[str, nn.Module]
         if network == "digits":
-            seeds = enumerate((1, 2), 1)
-            others = {f"digits {place}": zoo.train_digits(_TRAININGS, seed, progress=False) for place, seed in seeds}
+            others = {f"digits {seed}": zoo.train_digits(_TRAININGS, seed, progress=False) for seed in _OTHER_SEEDS}
         elif network == REVIEWS:
-            others = {}
+            others = _other_reviewers(context, own.train)
         else:
             names = [name for name in context.scale.networks if name not in (network, "digits")]
             others = {name: proof_subject(context, name).model for name in names}
@@ -99,6 +106,13 @@ def search_subject(context: ExperimentContext, network: str) -> SearchSubject:
         return SearchSubject(network, own.model, own.train, own.test, ready)
 
     return context.prepare(("search subject", network), make)
+
+
+def _other_reviewers(context: ExperimentContext, train: Samples) -> dict[str, nn.Module]:
+    """Return networks that judge the same reviews, trained from other seeds."""
+    if context.scale.text == TOY:
+        return {f"{REVIEWS} {seed}": toy_lstm(train.to("cpu"), seed=seed) for seed in _OTHER_SEEDS}
+    return {f"{REVIEWS} {seed}": trained(REVIEWS, context.scale.text, seed) for seed in _OTHER_SEEDS}
 
 
 def styles(context: ExperimentContext) -> Stylise | None:
