@@ -190,8 +190,9 @@ class _Collector:
             broken = np.isnan(found["margin"])
             for name in self.scores:
                 found[name][broken] = -np.inf if name in SMALLEST_FIRST else np.inf
-        if self.classes(batch):
-            found["first"] = as_column(batch.predictions, "i4")
+        decided = batch.predictions if self.classes(batch) else None
+        if decided is not None:
+            found["first"] = as_column(decided, "i4")
         if sure is not None:
             found["second"] = as_column(_runner_up(sure, batch), "i4")
             self.probabilities += int(sure.were_probabilities.sum())

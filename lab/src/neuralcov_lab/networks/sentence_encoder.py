@@ -50,6 +50,8 @@ class SentenceEncoder(nn.Module):
         heads: attention heads of each block.
     """
 
+    periods: Tensor
+
     def __init__(self, pieces: int = 8_002, width: int = 256, wide: int = 512, heads: int = 4) -> None:
         super().__init__()
         self.input_shape = (STEPS,)
