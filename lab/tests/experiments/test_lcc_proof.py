@@ -22,6 +22,7 @@ from neuralcov_lab.experiments.lcc.small import train_on_the_spot
 from neuralcov_lab.experiments.lcc.subjects import proof_plan, proof_subject
 from neuralcov_lab.experiments.lcc.variants import variants
 from neuralcov_lab.experiments.ranking import family
+from neuralcov_lab.experiments.scales import SCALES
 
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
 SUBJECTS = ("digits", "lstm", "mlp-toy")
@@ -156,7 +157,7 @@ def test_variants_differ_in_one_setting_and_in_their_names():
 @pytest.fixture(scope="module")
 def proof(tmp_path_factory, tiny):
     folder = JobFolder(tmp_path_factory.mktemp("lcc"))
-    small = plan.Extent(("digits",), ("digits",), ("digits",), ("mlp-digits",), 2, 3, 1, 2, 2, 64)
+    small = plan.Extent(("digits",), ("digits",), ("digits",), ("mlp-digits",), 2, 3, 1, 2, 2, 64, {"mlp-digits": 2})
     context = ExperimentContext(tiny)
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(plan.EXTENTS, "smoke", small)
@@ -200,6 +201,16 @@ def test_every_section_opens_with_what_to_take_away(proof):
     assert all(part.count("<details>") <= 1 for part in page.split("</details>"))
     whole = takeaways.page("lcc", lead, page)
     assert all(part.count("<details>") <= 1 for part in whole.split("</details>"))
+
+
+def test_of_large_networks_a_part_of_the_data_is_measured(proof, tiny):
+    planned = {job.name: job.parameters for job in plan.plan(SCALES["full"])}
+    assert planned["lcc.stability.mobilenet_v2-cifar10"]["part"] == 5
+    assert "part" not in planned["lcc.stability.convnet-mnist"]
+    found, inputs = jobs_by_part(proof)["stability"]["mlp-digits"], tiny.test // 2
+    assert 0 < found["inputs"] < inputs
+    right = [model["accuracy"] * inputs for model in found["models"]]
+    assert right == pytest.approx([round(number) for number in right])
 
 
 def test_stability_is_about_every_criterion(proof):

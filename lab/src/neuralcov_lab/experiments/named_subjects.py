@@ -45,6 +45,8 @@ SUBJECTS = {
     "mlp-fashion-mnist": SubjectName("mlp", "fashion-mnist", IMAGES),
     "transformer-newsgroups": SubjectName("transformer", "newsgroups", TEXTS, most=1_000),
     "mlp-letter": SubjectName("mlp", "letter", ROWS),
+    # Looked at in many stages; the large network of the paper's is named without its data.
+    "mobilenet_v2-cifar10": SubjectName("mobilenet_v2", "cifar10", IMAGES, most=500),
     # There are no images of ImageNet here: it sees CIFAR-10 enlarged, and its labels are CIFAR-10's.
     "mobilenet_v2-imagenet": SubjectName("mobilenet_v2_imagenet", "cifar10", IMAGES, most=50),
     "transformer-toy": SubjectName("transformer", TOY, TEXTS),

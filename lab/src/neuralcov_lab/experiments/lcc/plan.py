@@ -70,14 +70,14 @@ EXTENTS = {
         (*_LARGE, *NEW, "convnet-mnist", "mlp-mnist", "digits", "lstm"),
         (*_LARGE, "convnet-fashion-mnist", "transformer-newsgroups", "mlp-letter"),
         (*_LARGE, "convnet-fashion-mnist", "convnet-mnist"),
-        ("convnet-fashion-mnist", "convnet-mnist"),
+        ("convnet-fashion-mnist", "convnet-mnist", "mobilenet_v2-cifar10"),
         10,
         100,
         5,
         3,
         10,
         1_000,
-        {"mobilenet_v2-imagenet": 10, "lstm": 10},
+        {"mobilenet_v2-imagenet": 10, "lstm": 10, "mobilenet_v2-cifar10": 5},
     ),
 }
 
@@ -92,7 +92,7 @@ def plan(scale: Scale) -> list[Job]:
             "orders",
             name,
             orders,
-            {"draws": extent.draws} | ({"part": extent.parts[name]} if name in extent.parts else {}),
+            {"draws": extent.draws} | _part(extent, name),
             inputs + 30 * extent.draws * scale.test,
             104,
         )
@@ -111,8 +111,13 @@ def plan(scale: Scale) -> list[Job]:
     ]
     for name in extent.stability:
         given = {"seeds": extent.seeds, "checkpoints": extent.checkpoints, "steps": extent.steps}
-        jobs.append(_job("stability", name, stability, given, extent.seeds * extent.checkpoints * inputs, 105))
+        work = extent.seeds * extent.checkpoints * inputs / extent.parts.get(name, 1)
+        jobs.append(_job("stability", name, stability, given | _part(extent, name), work, 105))
     return jobs
+
+
+def _part(extent: Extent, name: str) -> dict[str, int]:
+    return {"part": extent.parts[name]} if name in extent.parts else {}
 
 
 def _job(

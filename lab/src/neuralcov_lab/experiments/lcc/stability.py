@@ -23,7 +23,9 @@ from neuralcov_lab.experiments.settings import AnyCriterion, single_settings
 TEST, CLASSES, COPIED = "test", "half the classes", "a tenth of it, ten times"
 
 
-def stability(context: ExperimentContext, subject: str, seeds: int, checkpoints: int, steps: int) -> dict[str, Any]:
+def stability(
+    context: ExperimentContext, subject: str, seeds: int, checkpoints: int, steps: int, part: int = 1
+) -> dict[str, Any]:
     """Return, by seed and checkpoint, accuracy and what every criterion says of the same three suites.
 
     Args:
@@ -32,13 +34,15 @@ def stability(context: ExperimentContext, subject: str, seeds: int, checkpoints:
         seeds: how many trainings.
         checkpoints: how many of each.
         steps: of a training on the spot.
+        part: the share of the data that is measured, one part of so many.
     """
     if subject.partition("-")[2] in ON_THE_SPOT:
         models = _on_the_spot(context, subject, seeds, checkpoints, steps)
     else:
         models = _kept(context, subject, seeds, checkpoints)
     found, rows = [], None
-    for seed, step, own in models:
+    for seed, step, whole in models:
+        own = whole.part(part)
         # The suites of the first model are those of all: data stay the same.
         rows = rows or _suites(context, own)
         found.append({"seed": seed, "steps": step, **_measured(context, own, rows)})

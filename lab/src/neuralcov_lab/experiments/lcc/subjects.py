@@ -55,6 +55,13 @@ class ProofSubject:
         size = min(size, self.most)
         return samples.named_batches(size) if self.kind == TEXTS else samples.batches(size)
 
+    def part(self, part: int) -> ProofSubject:
+        """Return it with one part of its data of so many, the first."""
+        if part == 1:
+            return self
+        train, test = (samples.take(slice(0, len(samples) // part)) for samples in (self.train, self.test))
+        return replace(self, train=train, test=test)
+
     def learn(self, context: ExperimentContext, criteria: Sequence[AnyCriterion]) -> CalibratedCriteria:
         """Calibrate criteria on the training data."""
         batches = self.batches(self.train, context.scale.batch)
@@ -72,11 +79,7 @@ def proof_subject(context: ExperimentContext, name: str, part: int = 1) -> Proof
     It is one of ``neuralcov_lab.experiments.named_subjects``, a network trained on the spot such as ``mlp-mnist``,
     ``lstm`` for reviews, or an image classifier of the paper's.
     """
-    found = context.prepare(("proof subject", name), lambda: _subject(context, name))
-    if part == 1:
-        return found
-    train, test = (samples.take(slice(0, len(samples) // part)) for samples in (found.train, found.test))
-    return replace(found, train=train, test=test)
+    return context.prepare(("proof subject", name), lambda: _subject(context, name)).part(part)
 
 
 def _subject(context: ExperimentContext, name: str) -> ProofSubject:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from neuralcov import CC, KMNC, LCC, NC, NLC, Coverage, Fuzzer
-from neuralcov.fuzz import Fault, FuzzSettings
+from neuralcov.fuzz import Fault, FuzzSettings, Mutation
 from neuralcov.fuzz.faults.quality import frechet_distance, gaussian_of
 from neuralcov.sources.samples import Samples
 from neuralcov_lab import zoo
@@ -20,6 +20,7 @@ from neuralcov_lab.experiments.lcc.subjects import REVIEWS
 from neuralcov_lab.experiments.measuring import quiet
 from neuralcov_lab.experiments.scales import Scale
 from neuralcov_lab.experiments.searching.measures import FaultJudge, distinct_faults
+from neuralcov_lab.experiments.searching.stripes import continuous_perturbations
 from neuralcov_lab.experiments.searching.subjects import SearchSubject, search_subject
 from neuralcov_lab.experiments.settings import AnyCriterion
 
@@ -28,6 +29,8 @@ RANDOM = "random"
 UNSURE = "random from DeepGini's seeds"
 UNSURE_MARGIN = "margin, forecast, from DeepGini's seeds"
 DEFAULT = "margin+coverage, forecast"
+# After the idea of BET: its perturbations are the only mutations, or join the usual ones.
+ALONE, JOINED = "by bands and squares", "by all mutations"
 # Readings of the curve over calls.
 _READINGS = 10
 # Calls of the model for every seed: with many more, all guides come to know all there is to find.
@@ -62,6 +65,12 @@ WAYS: dict[str, tuple[dict[str, Any], AnyCriterion | None]] = {
     "elites, forecast": ({"guide": "elites", "mutation_choice": "forecast"}, None),
     "margin+coverage LCC, forecast": ({"guide": "margin+coverage", "mutation_choice": "forecast"}, LCC(over="mean")),
     DEFAULT: ({"guide": "margin+coverage", "mutation_choice": "forecast"}, NLC()),
+    f"random, {ALONE}": ({"guide": "random", "check_random": True, **_PLAIN}, None),
+    f"margin, bandit, {ALONE}": ({"guide": "margin", "mutation_choice": "bandit"}, None),
+    f"elites, bandit, {ALONE}": ({"guide": "elites", "mutation_choice": "bandit"}, None),
+    f"margin, forecast, {ALONE}": ({"guide": "margin", "mutation_choice": "forecast"}, None),
+    f"random, {JOINED}": ({"guide": "random", "check_random": True, **_PLAIN}, None),
+    f"margin, forecast, {JOINED}": ({"guide": "margin", "mutation_choice": "forecast"}, None),
 }
 
 
@@ -80,6 +89,7 @@ def plan(scale: Scale) -> list[Job]:
         )
         for network in networks
         for way in WAYS
+        if network != REVIEWS or not way.endswith((ALONE, JOINED))
         for run in range(max(_RUNS, scale.runs))
     ]
 
@@ -105,7 +115,7 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
             coverage,
             seeds.inputs,
             seeds.labels,
-            mutations=subject.mutations(settings),
+            mutations=_mutations(subject, settings, way),
             preprocess=subject.prepare,
             settings=settings,
             levels=seeds.levels,
@@ -133,6 +143,11 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
         "readings": readings,
         "seconds": stats.seconds,
     }
+
+
+def _mutations(subject: SearchSubject, settings: FuzzSettings, way: str) -> list[Mutation]:
+    usual = [] if way.endswith(ALONE) else subject.mutations(settings)
+    return [*usual, *(continuous_perturbations() if way.endswith((ALONE, JOINED)) else [])]
 
 
 def _frechet(
