@@ -53,6 +53,20 @@ def test_rank_writes_and_shows_a_queue(run, digits, tmp_path):
     assert read(tmp_path / "b.csv") == rows
 
 
+def test_states_rank_without_looking_at_answers(run, digits, tmp_path):
+    options, net = digits
+    for command in (["rank"], ["select", "--budget", 9]):
+        code, _, err = run(
+            *command, *options, "--calibrate", "demo:digits", "-o", tmp_path / "queue.csv", "--show", 0, "--states"
+        )
+        assert code == 0, err
+        found = [int(row["id"]) for row in read(tmp_path / "queue.csv")]
+        coverage, pool = nc.Coverage(net, [nc.DSC(), nc.LCC()]), demo.digits("test").batches(100)
+        given = {"training": demo.digits("train").batches(100), "states": True}
+        queue = nc.rank(coverage, pool, **given) if command == ["rank"] else nc.select(coverage, pool, 9, **given)
+        assert found == queue.positions
+
+
 def test_rank_writes_a_page_of_the_first_64_with_reasons(run, digits, tmp_path):
     options, _ = digits
     code, _, err = run(

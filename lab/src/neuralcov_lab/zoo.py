@@ -32,6 +32,7 @@ from neuralcov_lab.networks import (
     ImageNetMobileNet,
     Inception,
     Net,
+    SentenceEncoder,
     SentimentLSTM,
     TextTransformer,
     adain,
@@ -39,6 +40,7 @@ from neuralcov_lab.networks import (
     mobilenet_v2,
     mobilenet_v2_imagenet,
     resnet50,
+    sentence_encoder,
     vgg16_bn,
 )
 
@@ -60,6 +62,7 @@ __all__ = [
     "NamedBatches",
     "Net",
     "Samples",
+    "SentenceEncoder",
     "SentimentLSTM",
     "TextTransformer",
     "ZooSource",
@@ -81,6 +84,7 @@ __all__ = [
     "mobilenet_v2_imagenet",
     "newsgroups",
     "resnet50",
+    "sentence_encoder",
     "train_digits",
     "vgg16_bn",
 ]
@@ -103,6 +107,7 @@ NETWORKS: dict[str, Callable[..., nn.Module]] = {
     "mobilenet_v2_imagenet": mobilenet_v2_imagenet,
     "inception": inception,
     "adain": adain,
+    "sentence_encoder": sentence_encoder,
 }
 DATA: dict[str, Callable[..., Samples]] = {
     "digits": digits,
@@ -118,7 +123,7 @@ DATA: dict[str, Callable[..., Samples]] = {
 def build(name: str, **arguments: Any) -> nn.Module:
     """Build a network of the zoo, with fresh weights.
 
-    ``inception``, ``adain`` and ``mobilenet_v2_imagenet`` come with the published ones.
+    ``inception``, ``adain``, ``sentence_encoder`` and ``mobilenet_v2_imagenet`` come with the published ones.
 
     >>> type(build("digits")).__name__
     'DigitsNet'

@@ -97,6 +97,17 @@ def test_pruned_features_are_the_least_important_of_the_decided_class() -> None:
     assert pruned(torch.ones(1, 4), torch.tensor([0])).tolist() == [[1.0, 0.0]]
 
 
+def test_fast_reads_one_logit_as_that_of_the_second_of_two_classes() -> None:
+    one, two = torch.nn.Linear(4, 1), torch.nn.Linear(4, 2)
+    with torch.no_grad():
+        two.weight[0], two.bias[0] = 0, 0
+        two.weight[1:], two.bias[1:] = one.weight, one.bias
+    features, decided = torch.randn(8, 4, generator=torch.Generator().manual_seed(0)), torch.arange(8) % 2
+    right = torch.ones(8, dtype=torch.bool)
+    of_one, of_two = (fast_logits(head, features, right, decided, share=0.5)(features, decided) for head in (one, two))
+    assert torch.equal(of_one, of_two)
+
+
 def test_a_set_is_measured_once(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("NEURALCOV_DATA", str(tmp_path))
     context = ExperimentContext(SMOKE)

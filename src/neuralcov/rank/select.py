@@ -29,6 +29,7 @@ def select(
     classes: Sequence[str] = (),
     layer: str | None = None,
     traces: int = MOST_TRACES,
+    states: bool = False,
     lengths: Lengths | None = None,
     work: str | os.PathLike[str] | None = None,
     folder: str | os.PathLike[str] | None = None,
@@ -48,6 +49,7 @@ def select(
         classes: see there.
         layer: see there.
         traces: see there.
+        states: see there.
         lengths: see there.
         work: see there.
         folder: see there.
@@ -62,6 +64,7 @@ def select(
         training=training,
         layer=layer,
         traces=traces,
+        states=states,
         lengths=lengths,
         work=work,
         progress=progress,

@@ -125,7 +125,8 @@ def _elsewhere() -> str:
 
 def _file_name(source: Source) -> str:
     ending = {"npm": "tgz", "pip-wheel": "whl", "pip-sdist": "tar.gz", "apt": "deb"}[source.client]
-    return f"{source.package}-{source.version}.{ending}"
+    # A package of a scope, @scope/name, has a name that would be a folder.
+    return f"{source.package.lstrip('@').replace('/', '-')}-{source.version}.{ending}"
 
 
 def download(source: Source, folder: Path) -> Path:

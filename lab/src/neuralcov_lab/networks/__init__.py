@@ -9,6 +9,7 @@ from neuralcov_lab.networks.mobilenet import MobileNetV2, mobilenet_v2
 from neuralcov_lab.networks.net import VAE, Classifier, ConditionalVAE, Net
 from neuralcov_lab.networks.plain import MLP, ConvNet
 from neuralcov_lab.networks.resnet import ResNet50, resnet50
+from neuralcov_lab.networks.sentence_encoder import SentenceEncoder, sentence_encoder
 from neuralcov_lab.networks.transformer import TextTransformer
 from neuralcov_lab.networks.vgg import VGG16BN, vgg16_bn
 
@@ -26,6 +27,7 @@ __all__ = [
     "MobileNetV2",
     "Net",
     "ResNet50",
+    "SentenceEncoder",
     "SentimentLSTM",
     "TextTransformer",
     "VGG16BN",
@@ -34,5 +36,6 @@ __all__ = [
     "mobilenet_v2",
     "mobilenet_v2_imagenet",
     "resnet50",
+    "sentence_encoder",
     "vgg16_bn",
 ]

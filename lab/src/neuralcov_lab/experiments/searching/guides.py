@@ -30,7 +30,7 @@ UNSURE = "random from DeepGini's seeds"
 UNSURE_MARGIN = "margin, forecast, from DeepGini's seeds"
 DEFAULT = "margin+coverage, forecast"
 # After the idea of BET: its perturbations are the only mutations, or join the usual ones.
-_ALONE, _JOINED = "by bands and squares", "by all mutations"
+ALONE, JOINED = "by bands and squares", "by all mutations"
 # Readings of the curve over calls.
 _READINGS = 10
 # Calls of the model for every seed: with many more, all guides come to know all there is to find.
@@ -65,12 +65,12 @@ WAYS: dict[str, tuple[dict[str, Any], AnyCriterion | None]] = {
     "elites, forecast": ({"guide": "elites", "mutation_choice": "forecast"}, None),
     "margin+coverage LCC, forecast": ({"guide": "margin+coverage", "mutation_choice": "forecast"}, LCC(over="mean")),
     DEFAULT: ({"guide": "margin+coverage", "mutation_choice": "forecast"}, NLC()),
-    f"random, {_ALONE}": ({"guide": "random", "check_random": True, **_PLAIN}, None),
-    f"margin, bandit, {_ALONE}": ({"guide": "margin", "mutation_choice": "bandit"}, None),
-    f"elites, bandit, {_ALONE}": ({"guide": "elites", "mutation_choice": "bandit"}, None),
-    f"margin, forecast, {_ALONE}": ({"guide": "margin", "mutation_choice": "forecast"}, None),
-    f"random, {_JOINED}": ({"guide": "random", "check_random": True, **_PLAIN}, None),
-    f"margin, forecast, {_JOINED}": ({"guide": "margin", "mutation_choice": "forecast"}, None),
+    f"random, {ALONE}": ({"guide": "random", "check_random": True, **_PLAIN}, None),
+    f"margin, bandit, {ALONE}": ({"guide": "margin", "mutation_choice": "bandit"}, None),
+    f"elites, bandit, {ALONE}": ({"guide": "elites", "mutation_choice": "bandit"}, None),
+    f"margin, forecast, {ALONE}": ({"guide": "margin", "mutation_choice": "forecast"}, None),
+    f"random, {JOINED}": ({"guide": "random", "check_random": True, **_PLAIN}, None),
+    f"margin, forecast, {JOINED}": ({"guide": "margin", "mutation_choice": "forecast"}, None),
 }
 
 
@@ -89,7 +89,7 @@ def plan(scale: Scale) -> list[Job]:
         )
         for network in networks
         for way in WAYS
-        if network != REVIEWS or not way.endswith((_ALONE, _JOINED))
+        if network != REVIEWS or not way.endswith((ALONE, JOINED))
         for run in range(max(_RUNS, scale.runs))
     ]
 
@@ -146,8 +146,8 @@ def search(context: ExperimentContext, network: str, way: str, run: int) -> dict
 
 
 def _mutations(subject: SearchSubject, settings: FuzzSettings, way: str) -> list[Mutation]:
-    usual = [] if way.endswith(_ALONE) else subject.mutations(settings)
-    return [*usual, *(continuous_perturbations() if way.endswith((_ALONE, _JOINED)) else [])]
+    usual = [] if way.endswith(ALONE) else subject.mutations(settings)
+    return [*usual, *(continuous_perturbations() if way.endswith((ALONE, JOINED)) else [])]
 
 
 def _frechet(

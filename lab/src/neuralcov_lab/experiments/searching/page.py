@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import exp, log, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
 from neuralcov_lab.experiments.jobs import JobResult
-from neuralcov_lab.experiments.searching.guides import DEFAULT, RANDOM, UNSURE_MARGIN, WAYS
+from neuralcov_lab.experiments.searching.guides import ALONE, DEFAULT, JOINED, RANDOM, UNSURE_MARGIN, WAYS
 from neuralcov_lab.experiments.searching.rules import RANDOM as BASELINE
 from neuralcov_lab.experiments.searching.rules import SETS, SWITCHED
 from neuralcov_lab.experiments.tables import markdown
@@ -15,10 +16,11 @@ from neuralcov_lab.experiments.tables import markdown
 _GUIDES = (
     "What each way of searching finds at an equal number of calls of the model. Validity is checked for every mutant, "
     "random ones too. Figures are per 1,000 calls, but for pairs and clusters, which are counts; means over runs from "
-    "other seeds, ± standard deviation. A distinct fault is another seed or another wrong class; a natural one is read "
-    "rightly by the other networks; clusters are those of 100 cells of another network's features of test inputs that "
-    "hold a fault; change is the mean absolute change of the distinct faults' pixels, 1 being the whole range; FID is "
-    "to the seeds, where `neuralcov data get inception` was there."
+    "other seeds, ± standard deviation. Factors above are ratios of means, with the 95 % interval of the ratio over "
+    "runs from the same seeds (Student's, of its logarithm). A distinct fault is another seed or another wrong class, "
+    "a natural one is read rightly by the other networks; clusters are those of 100 cells of another network's "
+    "features of test inputs that hold a fault; change is the mean absolute change of the distinct faults' pixels, 1 "
+    "being the whole range; FID is to the seeds, where `neuralcov data get inception` was there."
 )
 _RULES = (
     "Outputs are the mutants that were kept. Faults among them are counted in three ways: the class is not the label; "
@@ -33,14 +35,26 @@ _RETRAINING = (
 # What is to be found this many times as often as at random, and what is to be found no more seldom.
 _WANTED, _DOUBLED, _NO_FEWER = 2.0, ("distinct", "roots", "natural"), ("pairs", "clusters")
 _SEARCHES = (DEFAULT, "margin, forecast", "elites, forecast", UNSURE_MARGIN)
+_CONTINUOUS = tuple(way for way in WAYS if way.endswith((ALONE, JOINED)))
+_SAID_OF_CONTINUOUS = (
+    "The same with other mutations: bands and squares that a constant is added to, after the idea of BET (Wang et al., "
+    "ISSTA 2022), of whose paper only the abstract was at hand. They are the only mutations, or join the usual ones."
+)
+# Where runs are few: Student's t for 95 %, from two runs on.
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 _THREE = ("against the label", "of seeds that were right", "against the parent")
 
 
 def guides_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
     """Return the page of guides: how they stand beside random mutation, and a table for each network."""
-    parts = [_factors_table(jobs), _GUIDES, *notes]
+    parts = [_factors_table(jobs, _SEARCHES), _GUIDES, *notes]
+    if other := _factors_table(jobs, _CONTINUOUS):
+        parts += ["## Bands and squares", _SAID_OF_CONTINUOUS, other]
     for network, runs in _networks(jobs).items():
-        parts += [f"## {network}", _sizes(runs), _guides_table(runs), _curves(runs)]
+        usual = [way for way in WAYS if way in runs and way not in _CONTINUOUS]
+        others = [way for way in _CONTINUOUS if way in runs]
+        parts += [f"## {network}", _sizes(runs), _guides_table(runs, usual)]
+        parts += [_guides_table(runs, others) if others else "", _curves(runs)]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -68,15 +82,15 @@ def guides_lead(jobs: Sequence[JobResult]) -> str:
     return f"{said} {'; '.join(found)}. Fewer pairs of classes or clusters: {', '.join(fewer) or 'nowhere'}."
 
 
-def _factors_table(jobs: Sequence[JobResult]) -> str:
-    """Return what the searches find over what random mutation finds, network by network."""
+def _factors_table(jobs: Sequence[JobResult], ways: Sequence[str]) -> str:
+    """Return what searches find over what random mutation finds, network by network."""
     names = (*_DOUBLED, *_NO_FEWER)
     rows = []
     for network, runs in _networks(jobs).items():
-        for way in _SEARCHES:
+        for way in ways:
             factors = _factors(runs, way)
             if factors:
-                told = [f"{factors[name]:.2f} ×" if name in factors else "–" for name in names]
+                told = [_factor_in_words(runs, way, name, factors.get(name)) for name in names]
                 rows.append([network, way + (" (the default)" if way == DEFAULT else ""), str(len(runs[way])), *told])
     return markdown(["network", "searched by", "runs", *names], rows) if rows else ""
 
@@ -94,7 +108,7 @@ def _by(jobs: Sequence[JobResult], key: Callable[[JobResult], str], network: str
     found: Runs = {}
     for job in jobs:
         if job.parameters["network"] == network:
-            found.setdefault(key(job), []).append(job.result)
+            found.setdefault(key(job), []).append({**job.result, "run": job.parameters.get("run", 0)})
     return found
 
 
@@ -102,18 +116,34 @@ def _factors(runs: Runs, way: str) -> dict[str, float]:
     """Return what a way finds over what random finds: ratios of means, of faults per call of the model."""
     found = {}
     for name in (*_DOUBLED, *_NO_FEWER) if RANDOM in runs and way in runs else ():
-        told = _rate if name in _DOUBLED else _count
-        ours, theirs = ([told(run, name) for run in runs[each]] for each in (way, RANDOM))
+        ours, theirs = ([_told(run, name) for run in runs[each]] for each in (way, RANDOM))
         unknown = any(number is None for number in (*ours, *theirs))
         if not unknown and fmean(number or 0 for number in theirs):
             found[name] = fmean(n or 0 for n in ours) / fmean(n or 0 for n in theirs)
     return found
 
 
+def _factor_in_words(runs: Runs, way: str, name: str, factor: float | None) -> str:
+    """Return a factor with its interval, where runs of both from the same seeds found anything."""
+    if factor is None:
+        return "–"
+    theirs = {run["run"]: run for run in runs[RANDOM]}
+    pairs = [(_told(ours, name), _told(theirs[ours["run"]], name)) for ours in runs[way] if ours["run"] in theirs]
+    if len(pairs) < 2 or not all(our and their for our, their in pairs):
+        return f"{factor:.2f} ×"
+    logs = [log(our / their) for our, their in pairs if our and their]
+    reach = _STUDENT[min(len(logs), len(_STUDENT) + 1) - 2] * stdev(logs) / sqrt(len(logs))
+    return f"{factor:.2f} × ({exp(fmean(logs) - reach):.2f} to {exp(fmean(logs) + reach):.2f})"
+
+
 def _sizes(runs: Runs) -> str:
     found = [run for some in runs.values() for run in some]
     low, high = min(run["calls"] for run in found), max(run["calls"] for run in found)
     return f"{found[0]['seeds']:,} seeds, {low:,} to {high:,} calls of the model in each campaign."
+
+
+def _told(run: dict[str, Any], name: str) -> float | None:
+    return (_rate if name in _DOUBLED else _count)(run, name)
 
 
 def _count(run: dict[str, Any], name: str) -> float | None:
@@ -124,13 +154,11 @@ def _rate(run: dict[str, Any], name: str) -> float | None:
     return None if run.get(name) is None else 1000 * float(run[name]) / run["calls"]
 
 
-def _guides_table(runs: Runs) -> str:
+def _guides_table(runs: Runs, ways: Sequence[str]) -> str:
     rates = ("distinct", "roots", "natural")
     header = ["searched by", "runs", *rates, "pairs", "clusters", "change", "FID", "mutants made per call"]
     rows = []
-    for way in WAYS:
-        if way not in runs:
-            continue
+    for way in ways:
         some = runs[way]
         row = [way, str(len(some)), *(_over([_rate(run, name) for run in some], ".0f") for name in rates)]
         row += [_over([run[name] for run in some], ".0f") for name in ("pairs", "clusters")]

@@ -24,13 +24,17 @@ def fast_logits(
     """Return a function from features and decisions to outputs with noisy features pruned.
 
     Args:
-        head: the last layer.
+        head: the last layer; one with a single neuron counts as the second of two classes, the first always 0.
         features: of training inputs.
         right: which of them the network gets right.
         decided: the class of each.
         share: of the features that are kept for each class.
     """
     weight, bias = head.weight.detach(), None if head.bias is None else head.bias.detach()
+    if len(weight) == 1:
+        # One number z tells two classes apart and stands for (0, z).
+        weight = torch.cat([torch.zeros_like(weight), weight])
+        bias = None if bias is None else torch.cat([torch.zeros_like(bias), bias])
     kept = torch.ones_like(weight)
     count = max(1, round(share * weight.shape[1]))
     for number in range(len(weight)):
@@ -41,6 +45,6 @@ def fast_logits(
             kept[number, importance.topk(count).indices] = 1
 
     def pruned(given: Tensor, classes: Tensor) -> Tensor:
-        return nn.functional.linear(given * kept[classes.clamp(max=len(kept) - 1)], weight, bias)
+        return nn.functional.linear(given * kept[classes], weight, bias)
 
     return pruned

@@ -19,6 +19,7 @@ from neuralcov_lab.experiments.selecting.summary import (
     JudgedSet,
     cost_of,
     more_faults,
+    sentence_sets_of,
     sets_of,
     targets,
 )
@@ -53,6 +54,16 @@ _PROMPTS = (
     "Texts ranked as prompts are before anything is generated: by the distance of hidden states from those of training "
     "texts, MDSC without classes, and by the rarity of LCC's kinds. The network says nothing of an answer. APFD:"
 )
+_SENTENCES = (
+    "A published sentence encoder that was not trained here, the small Universal Sentence Encoder, turns each text "
+    "into 512 numbers, and a logistic regression on those of training texts decides. Its mistakes are the faults. "
+    "Ranked is by the encoder's states alone, against those of training texts: it knows neither the task nor the "
+    "answers. DeepGini reads the answers. APFD, the mean over 20 halves:"
+)
+_JUDGED = (
+    "With 500 texts of each half judged, right or wrong: orders are of the other texts. What is learnt are weights of "
+    "LSC, MDSC and LCC rarity. Labels drawn at random, then those that Clotho's idea asks for:"
+)
 _CLUSTERS = (
     "Faults that lie close together in another network's features, by HDBSCAN, count as one kind. The share of all "
     "kinds that show among the first inputs, mean over sets with at least 5 kinds."
@@ -65,9 +76,10 @@ _TIME = (
 
 def select_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
     """Return the page."""
-    sets = sets_of(jobs)
+    sets, read = sets_of(jobs), sentence_sets_of(jobs)
     if not sets:
-        return f"No test set had {FEWEST_FAULTS} faults."
+        return "\n\n".join([*notes, f"No test set had {FEWEST_FAULTS} faults.", *_sentences(read)])
+    jobs = [job for job in jobs if "sets" in job.result]
     parts = [
         *notes,
         _SETTING,
@@ -87,6 +99,7 @@ def select_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
         _LABELS,
         _with_labels(sets),
         *_prompts(sets),
+        *_sentences(read),
         "## Kinds of faults",
         _CLUSTERS,
         _clusters(sets),
@@ -211,6 +224,28 @@ def _prompts(sets: Sequence[JudgedSet]) -> list[str]:
         for own in some
     ]
     return ["## Hidden states alone", _PROMPTS, markdown(["test set", "random", PROMPTS, GINI, OURS], rows)]
+
+
+def _sentences(sets: Sequence[JudgedSet]) -> list[str]:
+    if not sets:
+        return []
+    methods = ("random", GINI, PROMPTS, "MDSA", "LSA", "LCC rarity")
+    rows = []
+    for own in sets:
+        row = [own.label, f"{own.result['faults']:,} of {own.result['inputs']:,}"]
+        row += [f"{100 * own.mean(WITHOUT, method, APFD):.1f}" for method in methods]
+        row += [f"{own.mean(WITHOUT, method, 'at 5 %'):.3f}" for method in ("random", GINI, PROMPTS)]
+        rows.append(row)
+    first = [f"in the first 5 %: {method}" for method in ("random", GINI, PROMPTS)]
+    found = markdown(["test set", "faults", *methods, *first], rows)
+    judged = []
+    for own in sets:
+        row = [own.label]
+        for part, orders in ((WITH, (GINI, PROMPTS, LEARNT)), (CHOSEN, (GINI, LEARNT, CLOTHO))):
+            row += [f"{100 * own.mean(part, method, APFD):.1f}" for method in orders]
+        judged.append(row)
+    header = ["test set", GINI, PROMPTS, LEARNT, f"{GINI}, asked", f"{LEARNT}, asked", f"{CLOTHO}, asked"]
+    return ["## Sentence embeddings", _SENTENCES, found, _JUDGED, markdown(header, judged)]
 
 
 def _clusters(sets: Sequence[JudgedSet]) -> str:

@@ -12,6 +12,7 @@ from neuralcov_lab.experiments.scales import FULL, SMOKE, Scale
 from neuralcov_lab.experiments.selecting.judging import judge
 from neuralcov_lab.experiments.selecting.measuring import measured
 from neuralcov_lab.experiments.selecting.named import WEAK_DIGITS, WEAK_FASHION
+from neuralcov_lab.experiments.selecting.sentences import sentences
 from neuralcov_lab.experiments.selecting.shifts import NOMINAL, STRENGTHS
 
 NAME = "select"
@@ -37,13 +38,16 @@ _SUBJECTS: dict[str, dict[str, str | None]] = {
         "lstm": None,
     },
 }
-# Subjects that no choice was made on.
-KEPT_OUT = ("mlp-letter", "transformer-newsgroups", "mobilenet_v2")
+# Data whose texts a published sentence encoder reads, which has to be fetched.
+_SENTENCES: dict[str, tuple[str, ...]] = {"smoke": (), "full": ("newsgroups", "imdb")}
+# Subjects that no choice was made on; the LSTM was measured after all choices.
+KEPT_OUT = ("mlp-letter", "transformer-newsgroups", "mobilenet_v2", "lstm")
 
 
 def plan(scale: Scale) -> list[Job]:
-    """Plan a job for each subject."""
-    return [
+    """Plan a job for each subject, and for each data set that the sentence encoder reads."""
+    size = FULL.name if scale.name == FULL.name else SMOKE.name
+    subjects = [
         Job(
             name=f"{NAME}.{subject}",
             experiments=(NAME,),
@@ -59,7 +63,19 @@ def plan(scale: Scale) -> list[Job]:
             rank=110,
             kind=NAME,
         )
-        for subject, other in _SUBJECTS[FULL.name if scale.name == FULL.name else SMOKE.name].items()
+        for subject, other in _SUBJECTS[size].items()
+    ]
+    return subjects + [
+        Job(
+            name=f"{NAME}.sentences-{data}",
+            experiments=(NAME,),
+            compute=sentences,
+            parameters={"data": data, "pools": POOLS, "labels": LABELS},
+            work=scale.training + 3 * scale.test,
+            rank=111,
+            kind="select sentences",
+        )
+        for data in _SENTENCES[size]
     ]
 
 

@@ -61,8 +61,21 @@ class JudgedSet:
 
 
 def sets_of(jobs: Iterable[JobResult]) -> list[JudgedSet]:
-    """Return all test sets of some jobs."""
-    return [JudgedSet(job.parameters["subject"], name, own) for job in jobs for name, own in job.result["sets"].items()]
+    """Return all test sets of those jobs that measured networks."""
+    return [
+        JudgedSet(job.parameters["subject"], name, own)
+        for job in jobs
+        for name, own in job.result.get("sets", {}).items()
+    ]
+
+
+def sentence_sets_of(jobs: Iterable[JobResult]) -> list[JudgedSet]:
+    """Return all sets of texts that the sentence encoder read."""
+    return [
+        JudgedSet(f"sentences-{job.parameters['data']}", name, own)
+        for job in jobs
+        for name, own in job.result.get("sentences", {}).items()
+    ]
 
 
 @dataclass(frozen=True)
