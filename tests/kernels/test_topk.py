@@ -27,3 +27,15 @@ def test_half_precision_ties():
     order = np.argsort(-values.numpy(), axis=1, kind="stable")[:, :50]
     assert among_top_k(values, 50).sum(1).tolist() == [50] * 20
     assert all(among_top_k(values, 50)[i, row].all() for i, row in enumerate(order))
+
+
+@pytest.mark.parametrize("width", [1, 7, 64, 700])
+def test_a_cpu_finds_what_every_device_finds(width):
+    """NumPy's way on a CPU gives the ticks that PyTorch's gives, ties and rows of several axes included."""
+    values = torch.randint(-5, 5, (9, 3, width), generator=torch.Generator().manual_seed(0)) / 4
+    for k in (1, 2, 63):
+        least = torch.topk(values, min(k, width), dim=-1).values.amin(-1, keepdim=True)
+        found = among_top_k(values, k)
+        assert found.sum(-1).unique().tolist() == [min(k, width)]
+        assert found[values > least].all()
+        assert not found[values < least].any()

@@ -86,7 +86,8 @@ def _copy(tensor: Tensor | None) -> Tensor | None:
 
 
 def _bytes(batch: Activations) -> int:
-    return sum(outputs.nbytes for outputs in batch.layers.values())
+    """Return what a batch's outputs take; asked twice of a batch that waits."""
+    return batch.shared("bytes", lambda: sum([outputs.nbytes for outputs in batch.layers.values()]))
 
 
 def form_of(batch: Activations) -> tuple[Hashable, ...] | None:

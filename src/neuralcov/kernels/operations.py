@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -200,15 +201,24 @@ def mark_shown(
     )  # fmt: skip
 
 
+def _kth_largest(values: Tensor, k: int) -> Tensor:
+    """Return the ``k``-th largest number of each row, as a column."""
+    if values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64):
+        # NumPy finds it several times faster in rows of a few hundred.
+        place = values.shape[-1] - k
+        return torch.from_numpy(np.partition(values.detach().numpy(), place, axis=-1)[..., place : place + 1])
+    return torch.topk(values, k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
+
+
 def among_top_k(values: Float[Tensor, "*rows width"], k: int) -> Bool[Tensor, "*rows width"]:
-    """Return which entries are among the ``k`` largest of their row, equal ones by rising index.
+    """Return which entries of finite rows are among the ``k`` largest of their row, equal ones by rising index.
 
     >>> among_top_k(torch.tensor([[1.0, 3.0, 3.0, 3.0]]), 2).tolist()
     [[False, True, True, False]]
     """
     if k >= values.shape[-1]:
         return torch.ones_like(values, dtype=torch.bool)
-    least = torch.topk(values, k, dim=-1, sorted=False).values.amin(-1, keepdim=True)
+    least = _kth_largest(values, k)
     above = values > least
     tied = values == least
     room = k - above.sum(-1, keepdim=True)
