@@ -83,7 +83,7 @@ def test_the_third_batch_of_a_shape_is_recorded_and_plain_calls_count(recorder):
             seen.append(recorder.replays)
         told = coverage.explain()
     assert seen == [0, 0, 1, 2]
-    assert told == "inputs (5, 4) float32: recorded, 1 batches replayed and 3 run by plain calls"
+    assert told == "inputs (5, 4) float32: recorded, 1 batch replayed and 3 run by plain calls"
     assert coverage.explain() == told, "still told after the block"
 
 
