@@ -153,7 +153,8 @@ def _growth(results: dict[str, Any]) -> str:
                 continue
             (first, begin), (last, end) = known[0], known[-1]
             (size, middle) = known[-2]
-            seen = math.log(end / middle) / math.log(last / size)
+            # Adding nought keeps a rounded −0.04 from being shown as −0.0.
+            seen = round(math.log(end / middle) / math.log(last / size), 1) + 0.0
             span = f"{first:,} → {last:,}"
             rows.append([curve, name, span, f"{begin:.3g} → {end:.3g}", f"{seen:.1f}", f"{theory(curve, name):g}"])
     return table(["of", "criterion", "sizes", "s per 1,000 inputs", "power at the end", "by definition"], rows)
