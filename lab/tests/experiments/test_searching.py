@@ -202,3 +202,10 @@ def test_faults_of_reviews_are_judged_by_networks_of_other_seeds():
     assert min((seen == labels).float().mean() for seen in (first, second)) > 0.7
     assert not torch.equal(first, second)
     assert FaultJudge.of(found).centres is not None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_retraining_runs_on_a_gpu():
+    accuracy = retraining.retrain(ExperimentContext(SMOKE.smaller(2), "cuda"), "digits", 0)["accuracy"]
+    assert accuracy["with faults"]["faults from test inputs"] > accuracy["before"]["faults from test inputs"] == 0
