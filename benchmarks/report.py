@@ -84,7 +84,7 @@ def _assess(results: dict[str, Any]) -> str:
         rows.append(row)
     note = (
         f"{part['inputs']:,} inputs, ResNet50 for 32×32, batches of {part['size']:,}; plain forward pass "
-        f"{part['forward seconds']:.3g} s{_beside(smaller)}. {machine(results)}"
+        f"{part['forward seconds']:.3g} s{_beside(smaller)}.\n{machine(results)}"
     )
     return note + "\n\n" + table(header, rows)
 
@@ -104,7 +104,7 @@ def _lcc(results: dict[str, Any]) -> str:
         text = (
             f"{cost['inputs']:,} inputs, ResNet50 for 32×32, batches of {cost['size']:,}: plain forward pass "
             f"{cost['forward seconds']:.3g} s, with LCC {figures['seconds']:.3g} s, {figures['ratio']:.2f} times as "
-            f"long. {machine(results)}\n\nCandidates whose outputs are given, after "
+            f"long.\n{machine(results)}\n\nCandidates whose outputs are given, after "
             f"{part['judging']['observed before']:,} observed inputs:\n\n{text}"
         )
     if "wide" in part:
