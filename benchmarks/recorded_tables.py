@@ -63,17 +63,22 @@ def operations(results: dict[str, Any]) -> str:
     part, earlier = results["operations"], results["before"].get("operations", {})
     kinds = ("operations", "started by the host")
     header = ["criterion", "operations, recorded", "calls of the host", "plain calls: operations", "calls of the host"]
-    rows = [["forward pass alone", "", "", *(str(part["forward"][kind]) for kind in kinds)]]
+    rows = [["forward pass alone", "", "", *(_number(part["forward"], kind) for kind in kinds)]]
     for name, rules in part["criteria"].items():
-        rows.append([name, *(str(rules.get(rule, {}).get(kind, "–")) for rule in ("auto", "False") for kind in kinds)])
+        rows.append([name, *(_number(rules.get(rule, {}), kind) for rule in ("auto", "False") for kind in kinds)])
     if earlier:
         header += ["before: operations", "calls of the host"]
-        rows[0] += [str(earlier["forward"][kind]) for kind in kinds]
+        rows[0] += [_number(earlier["forward"], kind) for kind in kinds]
         for row in rows[1:]:
             found = earlier["criteria"].get(row[0], {}).get("False", {})
-            row += [str(found.get(kind, "–")) for kind in kinds]
+            row += [_number(found, kind) for kind in kinds]
     note = f"A batch of {part['size']}, ResNet50 for 32×32, the forward pass included. {machine(results)}"
     return note + "\n\n" + table(header, rows)
+
+
+def _number(counts: dict[str, int | None], kind: str) -> str:
+    found = counts.get(kind)
+    return "–" if found is None else f"{found:,}"
 
 
 def profiles(results: dict[str, Any]) -> str:
@@ -83,7 +88,7 @@ def profiles(results: dict[str, Any]) -> str:
         where = f"batches of {case['where']}" if case["where"].isdigit() else case["where"]
         sections.append(
             f"**{case['criteria']}, {where}**: {case['device microseconds'] / 1e3:.2f} ms of work on the device a "
-            f"batch, {case['host microseconds'] / 1e3:.2f} ms on the host, profiled. {case['explain']}."
+            f"batch, {case['host microseconds'] / 1e3:.2f} ms on the host, profiled.\n`explain()`: {case['explain']}."
         )
         rows = [
             [place, f"`{row['name']}`", f"{row['microseconds']:,.0f}", f"{row['calls']:g}"]

@@ -84,7 +84,7 @@ def _assess(results: dict[str, Any]) -> str:
         rows.append(row)
     note = (
         f"{part['inputs']:,} inputs, ResNet50 for 32×32, batches of {part['size']:,}; plain forward pass "
-        f"{part['forward seconds']:.3g} s{_beside(smaller)}. {machine(results)}"
+        f"{part['forward seconds']:.3g} s{_beside(smaller)}.\n{machine(results)}"
     )
     return note + "\n\n" + table(header, rows)
 
@@ -104,7 +104,7 @@ def _lcc(results: dict[str, Any]) -> str:
         text = (
             f"{cost['inputs']:,} inputs, ResNet50 for 32×32, batches of {cost['size']:,}: plain forward pass "
             f"{cost['forward seconds']:.3g} s, with LCC {figures['seconds']:.3g} s, {figures['ratio']:.2f} times as "
-            f"long. {machine(results)}\n\nCandidates whose outputs are given, after "
+            f"long.\n{machine(results)}\n\nCandidates whose outputs are given, after "
             f"{part['judging']['observed before']:,} observed inputs:\n\n{text}"
         )
     if "wide" in part:
@@ -153,7 +153,8 @@ def _growth(results: dict[str, Any]) -> str:
                 continue
             (first, begin), (last, end) = known[0], known[-1]
             (size, middle) = known[-2]
-            seen = math.log(end / middle) / math.log(last / size)
+            # Adding nought keeps a rounded −0.04 from being shown as −0.0.
+            seen = round(math.log(end / middle) / math.log(last / size), 1) + 0.0
             span = f"{first:,} → {last:,}"
             rows.append([curve, name, span, f"{begin:.3g} → {end:.3g}", f"{seen:.1f}", f"{theory(curve, name):g}"])
     return table(["of", "criterion", "sizes", "s per 1,000 inputs", "power at the end", "by definition"], rows)

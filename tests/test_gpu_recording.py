@@ -107,7 +107,8 @@ def test_a_busy_device_gains_nothing_by_recording():
     model = nn.Sequential(*[nn.Linear(8192, 8192) for _ in range(6)]).cuda()
     coverage = nc.Coverage(model, [nc.NC()])
     coverage.assess([torch.randn(4096, 8192, device="cuda")] * 8, progress=False)
-    assert "the device is busy all the time" in coverage.explain()
+    # By the pace of Python and the device, or by a replay's time.
+    assert "recording would save nothing" in coverage.explain()
 
 
 class Stops(nc.TKNP):

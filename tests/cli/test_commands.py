@@ -26,7 +26,7 @@ def test_layers_of_a_factory_of_ones_own(run, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, _ = run("layers", "mine:make(width=7)")
     assert code == 0
-    assert "1 layers, 7 neurons" in out
+    assert "1 layer, 7 neurons" in out
 
 
 def test_measure_saves_and_reports(run, tmp_path):

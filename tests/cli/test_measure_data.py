@@ -56,7 +56,7 @@ def test_names_in_a_file_stand_beside_results(run, tmp_path):
         "--per-input", tmp_path / "t.csv", "--json", tmp_path / "a.json", "--save", tmp_path / "a.ncov",
     )  # fmt: skip
     assert code == 0, err
-    assert "1 inputs with NaN or infinite outputs were left out (inputs 5.png)" in err
+    assert "1 input with NaN or infinite outputs was left out (inputs 5.png)" in err
     assert err.count("CC(10): what a slice adds to the others is not told") == 1
     assert "by weather: alone, and lost without it" in out
     lines = (tmp_path / "t.csv").read_text().splitlines()

@@ -57,9 +57,9 @@ def test_values_become_plain():
 @pytest.mark.parametrize(
     ("ids", "metadata", "said"),
     [
-        (["a"], {}, "1 ids for 2 inputs: expected one for each"),
+        (["a"], {}, "1 id for 2 inputs: expected one for each"),
         ("ab", {}, "ids of type str: expected a list"),
-        (None, {"weather": ["rain"]}, "1 values of 'weather' for 2 inputs"),
+        (None, {"weather": ["rain"]}, "1 value of 'weather' for 2 inputs"),
         (None, {"label": [0, 1]}, "metadata of the name 'label': tables of inputs have such a column already"),
     ],
 )

@@ -40,7 +40,18 @@ def recorder(monkeypatch):
     capture.replays, capture.replaying = 0, False
     monkeypatch.setattr(GraphedUpdates, "_capture", capture)
     monkeypatch.setattr(cuda_graph, "against_model", lambda tap: None)
+    monkeypatch.setattr(cuda_graph, "timed", quick_replays(0.5))
     return capture
+
+
+def quick_replays(seconds):
+    """Stand for a clock by which replays, which give nothing, take so long and plain calls one second."""
+
+    def timed(device, work):
+        found = work()
+        return found, seconds if found is None else 1.0
+
+    return timed
 
 
 def network():
@@ -83,7 +94,7 @@ def test_the_third_batch_of_a_shape_is_recorded_and_plain_calls_count(recorder):
             seen.append(recorder.replays)
         told = coverage.explain()
     assert seen == [0, 0, 1, 2]
-    assert told == "inputs (5, 4) float32: recorded, 1 batches replayed and 3 run by plain calls"
+    assert told == "inputs (5, 4) float32: recorded, 1 batch replayed and 3 run by plain calls"
     assert coverage.explain() == told, "still told after the block"
 
 
@@ -211,6 +222,15 @@ def test_a_busy_device_is_left_alone(recorder, monkeypatch):
     coverage = values(network(), batches(*[5] * 6))
     assert not recorder.replays
     assert "the device is busy all the time" in coverage.explain()
+
+
+def test_a_replay_that_takes_longer_than_plain_calls_is_not_used(recorder, monkeypatch):
+    monkeypatch.setattr(cuda_graph, "timed", quick_replays(1.5))
+    data = batches(*[5] * 6)
+    plain, auto = (values(network(), data, cuda_graph=rule) for rule in (False, "auto"))
+    assert "recording would save nothing: a replay takes 1500.0 ms, plain calls 1000.0 ms" in auto.explain()
+    assert recorder.replays == 2, "the second is timed again, since the first brings the recording to the device"
+    assert auto.values() == plain.values()
 
 
 class Named(nn.Module):

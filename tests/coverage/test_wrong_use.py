@@ -48,14 +48,14 @@ def test_nan_in_calibration_is_reported(tmp_path):
     rows = np.random.default_rng(0).standard_normal((30, 2)).astype(np.float32)
     rows[3, 1] = np.nan
     coverage = nc.Coverage.of_layers({"a": 2}, [nc.KMNC(10), nc.LVC()])
-    with pytest.warns(nc.CoverageWarning, match="calibration: 1 training inputs with NaN or infinite outputs"):
+    with pytest.warns(nc.CoverageWarning, match="calibration: 1 training input with NaN or infinite outputs"):
         coverage.calibrate(activations={"a": rows})
     coverage.save_calibration(tmp_path / "some.ncal")
     again = nc.Coverage.of_layers({"a": 2}, [nc.KMNC(10), nc.LVC()])
     again.calibrate(tmp_path / "some.ncal")
     again.update(activations={"a": rows[:2]})
     sentences = [str(finding) for finding in again.findings()]
-    assert "calibration: 1 training inputs with NaN or infinite outputs were left out" in sentences
+    assert "calibration: 1 training input with NaN or infinite outputs was left out" in sentences
     assert "LVC: calibrated on 29 inputs, fewer than" not in sentences
     with pytest.raises(nc.NeuralcovError, match="saw no input whose outputs are finite, among 30"):
         nc.Coverage.of_layers({"a": 2}, [nc.KMNC(10)]).calibrate(activations={"a": rows * np.nan})
@@ -211,5 +211,5 @@ def test_values_keep_quiet_if_asked_to(net, inputs):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         quiet = coverage.values(warn=False)
-    with pytest.warns(nc.CoverageWarning, match="1 inputs with NaN"):
+    with pytest.warns(nc.CoverageWarning, match="1 input with NaN"):
         assert coverage.values() == quiet

@@ -197,7 +197,7 @@ def test_passes_in_training_mode_and_outside_are_told(suite):
     )
     ended = run(suite, "--neuralcov", "net:model")
     ended.stdout.fnmatch_lines(
-        ["1 of 1 passes were in training mode*", "layers such as '0' were also called outside a pass*"]
+        ["1 of 1 pass was in training mode*", "layers such as '0' were also called outside a pass*"]
     )
 
 

@@ -137,7 +137,7 @@ def test_inputs_whose_output_is_not_a_number_stand_first(inputs, taught):
     pool[17] = torch.nan
     queue = nc.rank(taught, [pool])
     assert (queue[0].id, queue[0].why) == (17, "its output is NaN or infinite")
-    assert "1 inputs whose output is NaN or infinite stand first" in queue.notes
+    assert "1 input whose output is NaN or infinite stands first" in queue.notes
 
 
 def test_reasons_name_what_is_odd(network, inputs, taught):
@@ -210,7 +210,7 @@ def test_labels_that_teach_nothing_leave_the_order_as_it_is(network, inputs):
 
 
 def test_labels_of_other_inputs_are_refused(network, inputs):
-    with pytest.raises(InputError, match="none of 1 labels belongs to an input"):
+    with pytest.raises(InputError, match="none of 1 label belongs to an input"):
         nc.rank(nc.Coverage(network, [nc.NC()]), [inputs[120:]], training=[inputs[:120]], labels={"a.png": 1})
 
 

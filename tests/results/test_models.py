@@ -99,9 +99,9 @@ def test_inputs_that_are_not_in_both():
     found = compare_tables(table("aabc", [0, 0, 1, 2]), table("abd", [0, 2, 1]), ("old", "new"))
     assert (found.inputs, found.otherwise) == (2, 1)
     assert found.notes == (
-        "1 inputs of old are not in the other and are left out",
-        "1 inputs of old have the content of another and count once",
-        "1 inputs of new are not in the other and are left out",
+        "1 input of old is not in the other and is left out",
+        "1 input of old has the content of another and counts once",
+        "1 input of new is not in the other and is left out",
         "kinds are not compared: measure with LCC, whose tables have a column 'LCC.kind'",
     )
     with pytest.raises(MismatchError, match="no input is in both old and new: is it the same suite"):
@@ -141,7 +141,7 @@ def test_tables_are_read_back(tmp_path, ending):
     [
         ("t.txt", "", "expected a table of inputs, .csv or .jsonl"),
         ("t.csv", "", "which has a column 'id'"),
-        ("t.csv", "id,key\n1\n", "line 2 has 1 values, the first 2"),
+        ("t.csv", "id,key\n1\n", "line 2 has 1 value, the first 2"),
         ("t.csv", "id,label\n1,x\n", "no table of inputs .invalid literal"),
         ("t.jsonl", "[1]\n", "line 1 has other columns"),
         ("t.jsonl", '{"id": 1}\n{"key": 1}\n', "line 2 has other columns"),

@@ -86,7 +86,7 @@ class Attends(nn.Module):
 
 def test_what_forgot_how_it_lies_is_named():
     program = exported(Attends().eval(), torch.randn(4, 3, 4))
-    with pytest.warns(nc.CoverageWarning, match="1 layers cannot be measured, .* exported modules .*'attention'"):
+    with pytest.warns(nc.CoverageWarning, match="1 layer cannot be measured, .* exported modules .*'attention'"):
         coverage = nc.Coverage(program, [nc.NC(0.5)])
     coverage.assess([torch.randn(6, 3, 4)])
     assert [row.layer for row in coverage.by_layer()] == ["fc"]

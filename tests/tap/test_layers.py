@@ -167,7 +167,7 @@ def test_scripted_and_traced_layers_are_measured():
 
 
 def test_layers_inside_scripted_modules_are_named():
-    with pytest.warns(nc.CoverageWarning, match=r"1 layers cannot be measured.*scripted.*'head.0'") as caught:
+    with pytest.warns(nc.CoverageWarning, match=r"1 layer cannot be measured.*scripted.*'head.0'") as caught:
         coverage = nc.Coverage(PartlyScripted(whole=True), [nc.NC()], mode="keep")
     assert sum(issubclass(warning.category, nc.CoverageWarning) for warning in caught) == 1
     model = coverage.model
@@ -179,5 +179,5 @@ def test_layers_inside_scripted_modules_are_named():
     with pytest.raises(nc.NeuralcovError, match=r"2 layers cannot be measured.*'0', '2'.*before it became one"):
         nc.Coverage(torch.jit.script(nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 1))), [nc.NC()])
     lstm = nn.Sequential(nn.Linear(2, 2), torch.jit.trace(nn.LSTM(2, 3), torch.zeros(2, 2, 2)))
-    with pytest.warns(nc.CoverageWarning, match="1 layers cannot be measured"):
+    with pytest.warns(nc.CoverageWarning, match="1 layer cannot be measured"):
         nc.Coverage(lstm, [nc.NC()])

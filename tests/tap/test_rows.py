@@ -141,7 +141,7 @@ def test_the_tower_that_has_one_row_per_input_is_measured(batch):
     with pytest.raises(nc.NeuralcovError, match=r"shapes \(5, 4\) and \(10, 7\) \('image'\).*batch_axis=.*unpack="):
         nc.Coverage(model, [nc.NC()]).update(item)
     coverage = nc.Coverage(model, [nc.NLC(rule="all")], unpack=lambda item: (item, None, batch))
-    with pytest.warns(nc.CoverageWarning, match=r"1 layers were left out.*'text' \(shapes \(5, 3\) and \(5, 3\)"):
+    with pytest.warns(nc.CoverageWarning, match=r"1 layer was left out.*'text' \(shapes \(5, 3\) and \(5, 3\)"):
         coverage.assess([item], progress=False)
     assert coverage.inputs == 10
     outputs = model.image(item["image"]).detach().double().numpy()
@@ -202,7 +202,7 @@ def test_a_probe_happens_once_and_a_batch_of_one_needs_none():
     for row in inputs.split(1):
         nc.Coverage(model, [nc.NLC()]).update(row)
     assert calls == [1] * 8
-    with pytest.raises(nc.NeuralcovError, match="a probe of 1 inputs: expected two or more"):
+    with pytest.raises(nc.NeuralcovError, match="a probe of 1 input: expected two or more"):
         two.probe(inputs[:1])
 
 

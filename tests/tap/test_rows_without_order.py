@@ -27,7 +27,7 @@ class PacksInside(nn.Module):
 def test_packed_rows_of_unequal_lengths_are_never_given_to_the_wrong_input():
     x = torch.randn(6, 4, 3)
     unequal = torch.tensor([4, 2, 3, 1, 4, 4])  # 18 rows, three per input on average
-    with pytest.warns(nc.CoverageWarning, match=r"1 layers were left out.*'fc' \(shapes \(9, 4\).*layers='!fc'"):
+    with pytest.warns(nc.CoverageWarning, match=r"1 layer was left out.*'fc' \(shapes \(9, 4\).*layers='!fc'"):
         batch, _ = Tap(PacksInside()).run(Batch((x, unequal)))
     assert list(batch.layers) == ["head"]
     # The first batch has equal lengths, which show an order; the second does not follow it.
@@ -156,12 +156,12 @@ def test_lists_of_images_and_unequal_proposals():
     targets = tuple({"boxes": torch.zeros(1, 4)} for _ in images)
     for batch in ((images,), (images, list(targets)), (tuple(images), targets)):
         coverage = nc.Coverage(model, [nc.NLC(rule="all")])
-        with pytest.warns(nc.CoverageWarning, match=r"1 layers were left out.*'box' \(shapes"):
+        with pytest.warns(nc.CoverageWarning, match=r"1 layer was left out.*'box' \(shapes"):
             coverage.update(batch)
         assert coverage.inputs == 6
         assert list(coverage.layout) == ["backbone"]
     coverage = nc.Coverage(model, [nc.NLC(rule="all")], unpack=lambda item: (item["images"], None))
-    with pytest.warns(nc.CoverageWarning, match="1 layers were left out"):
+    with pytest.warns(nc.CoverageWarning, match="1 layer was left out"):
         coverage.assess([{"images": images[:4]}, {"images": images[4:]}], progress=False)
     assert coverage.inputs == 6
     activations, _ = nc.Coverage(model, [nc.NC()], layers="backbone").run(images[::3], predictions=False)

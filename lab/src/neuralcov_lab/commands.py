@@ -13,6 +13,7 @@ from rich.text import Text
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
 from neuralcov.core.arguments import usable_device
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.sources.names import split_call
 from neuralcov_lab import training, zoo
@@ -94,7 +95,7 @@ def train(
         arguments=arguments,
     )
     card = training.train(name, to, data, settings, _show)
-    epochs_made = f"{card.epochs} epoch{'' if card.epochs == 1 else 's'}"
+    epochs_made = counted(card.epochs, "epoch")
     console = output()
     console.print(f"{card.network} on {card.data}: {_results(card.results) or 'trained'} after {epochs_made}")
     console.print(f"{card.seconds:.0f} s on {card.device}; weights in {to}, card in {card_path(to)}", soft_wrap=True)
@@ -170,8 +171,8 @@ def reproduce(
 
 def _tell(outcome: Outcome) -> None:
     output().print(
-        f"{len(outcome.computed)} jobs computed, {len(outcome.kept)} kept from before, {len(outcome.failed)} failed, "
-        f"{len(outcome.not_run)} not run",
+        f"{counted(len(outcome.computed), 'job')} computed, {len(outcome.kept)} kept from before, "
+        f"{len(outcome.failed)} failed, {len(outcome.not_run)} not run",
         highlight=False,
     )
     for name, reason in outcome.failed.items():

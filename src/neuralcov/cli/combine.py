@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from neuralcov.cli.console import note, output
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import name_of
 from neuralcov.coverage.combining import combine as combine_files
@@ -41,5 +42,5 @@ def combine(
     else:
         raise InputError(f"--over {over}: expected inputs, layers or stages")
     total.save(to)
-    result = total.results(model=f"{len(places)} files", suite=name_of(to))
+    result = total.results(model=f"{counted(len(places), 'file')}", suite=name_of(to))
     output().print(value_table(result))

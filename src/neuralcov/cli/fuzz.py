@@ -45,6 +45,7 @@ from neuralcov.cli.fuzz_page import campaign_content
 from neuralcov.cli.fuzz_setup import CampaignNames, absolute_name, build
 from neuralcov.cli.fuzz_trust import Given, reopen
 from neuralcov.cli.fuzz_workers import RayAddress, WorkerCount, crew
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import write_json, write_text
 from neuralcov.fuzz.campaign.dataset import ARRAYS, export_dataset
@@ -224,7 +225,8 @@ def replay(
     again = sum(entry.reproduced for entry in found)
     rebuilt = sum(entry.rebuilt for entry in found)
     output().print(
-        f"{len(still)} of {len(found)} faults are still there, {again} of them as they were; {rebuilt} are made anew "
+        f"{len(still)} of {counted(len(found), 'fault')} {agreeing(len(still), 'is', 'are')} still "
+        f"there, {again} of them as they were; {rebuilt} are made anew "
         f"from their origin to the last bit; {mended_line(found)}",
         soft_wrap=True,
         highlight=False,
@@ -341,5 +343,5 @@ def _chosen(faults: Sequence[Fault], numbers: list[int] | None) -> list[Fault]:
         return list(faults)
     for number in numbers:
         if not 0 <= number < len(faults):
-            raise InputError(f"fault {number}: the campaign has {len(faults)} faults, numbered from 0")
+            raise InputError(f"fault {number}: the campaign has {counted(len(faults), 'fault')}, numbered from 0")
     return [faults[number] for number in numbers]

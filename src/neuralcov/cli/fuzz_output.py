@@ -14,6 +14,7 @@ from torch import Tensor
 
 from neuralcov.cli.console import note, output
 from neuralcov.cli.fuzz_setup import PreparedFuzzer
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.core.errors import CampaignError, InputError
 from neuralcov.fuzz.campaign.folder import write_errors
 from neuralcov.fuzz.campaign.reader import StoredCampaign
@@ -38,10 +39,12 @@ def show_campaign(campaign: StoredCampaign) -> None:
     notes, counts = campaign.config.get("notes", {}), campaign.state.counts
     names = notes.get("order", {})
     output().print(
-        f"{names.get('model', 'a model')} on {names.get('data', 'inputs')}, {len(campaign.state.labels)} seeds: "
-        f"{counts.finished:,} searched in {counts.waves:,} waves, {counts.judged:,} candidates judged, "
-        f"{counts.kept:,} kept ({counts.admitted:.1%}), {counts.distinct:,} different faults from "
-        f"{len(counts.broken):,} seeds, {counts.seconds:.0f} s",
+        f"{names.get('model', 'a model')} on {names.get('data', 'inputs')}, "
+        f"{counted(len(campaign.state.labels), 'seed')}: "
+        f"{counts.finished:,} searched in {counted(counts.waves, 'wave')}, "
+        f"{counted(counts.judged, 'candidate')} judged, "
+        f"{counts.kept:,} kept ({counts.admitted:.1%}), {counted(counts.distinct, 'different fault')} from "
+        f"{counted(len(counts.broken), 'seed')}, {counts.seconds:.0f} s",
         soft_wrap=True,
         highlight=False,
     )
@@ -80,9 +83,10 @@ def conclude(prepared: PreparedFuzzer, campaign: Campaign, shrink: bool, fail_on
     stats = campaign.stats
     rate = stats.judged / stats.seconds if stats.seconds else 0.0
     console.print(
-        f"{stats.iterations:,} seeds, {stats.judged:,} candidates judged ({rate:,.0f} per second), {stats.kept:,} kept "
-        f"({stats.admitted:.1%} of judged); {stats.distinct:,} different faults from {stats.roots:,} seeds in "
-        f"{stats.classes} classes (entropy {stats.entropy:.3f}); {stats.faulty:,} mutants misread, "
+        f"{counted(stats.iterations, 'seed')}, {counted(stats.judged, 'candidate')} judged "
+        f"({rate:,.0f} per second), {stats.kept:,} kept ({stats.admitted:.1%} of judged); "
+        f"{counted(stats.distinct, 'different fault')} from {counted(stats.roots, 'seed')} in "
+        f"{counted(stats.classes, 'class')} (entropy {stats.entropy:.3f}); {counted(stats.faulty, 'mutant')} misread, "
         f"{stats.faulty_kept:,} of them kept",
         soft_wrap=True,
         highlight=False,
@@ -92,7 +96,10 @@ def conclude(prepared: PreparedFuzzer, campaign: Campaign, shrink: bool, fail_on
         note(finding)
     if campaign.excluded:
         row, reason = next(iter(campaign.excluded.items()))
-        note(f"{len(campaign.excluded)} inputs could not serve as seeds; input {row}: {reason}")
+        note(
+            f"{counted(len(campaign.excluded), 'input')} could not serve as "
+            f"{agreeing(len(campaign.excluded), 'a seed', 'seeds')}; input {row}: {reason}"
+        )
     _show_groups(campaign.faults, prepared.samples.classes)
     fuzzer = prepared.fuzzer
     cause = main_cause(campaign.faults, fuzzer.mutations)
@@ -114,7 +121,11 @@ def shrink_and_save(prepared: PreparedFuzzer, faults: list[Fault]) -> list[Shrun
     assert fuzzer.folder is not None
     shrunk = fuzzer.shrink(faults)
     smaller = save_shrunk(fuzzer.folder, shrunk, fuzzer.mutations, fuzzer.input_format)
-    output().print(f"{smaller} of {len(shrunk)} faults need fewer mutations than they had", highlight=False)
+    output().print(
+        f"{smaller} of {counted(len(shrunk), 'fault')} {agreeing(smaller, 'needs', 'need')} fewer "
+        "mutations than before",
+        highlight=False,
+    )
     cause = needed_cause([entry.steps for entry in shrunk], fuzzer.mutations)
     if cause is not None:
         output().print(cause, soft_wrap=True, highlight=False)
@@ -159,7 +170,7 @@ def _show_texts(prepared: PreparedFuzzer, shrunk: Sequence[Shrunk]) -> None:
 def mended_line(found: Sequence[Replay]) -> str:
     """Say how many faults are there no more."""
     mended = sum(not entry.still_there for entry in found)
-    return f"{mended} of {len(found)} faults {'is' if mended == 1 else 'are'} mended"
+    return f"{mended} of {counted(len(found), 'fault')} {agreeing(mended, 'is', 'are')} mended"
 
 
 def export_line(part: str, count: int, folder: Path) -> str:
@@ -247,7 +258,9 @@ def _show_groups(faults: Sequence[Fault], classes: Sequence[str] | None) -> None
     groups = grouped(faults)
     if not groups:
         return
-    table = Table(title=f"{len(faults):,} saved faults in {len(groups)} groups", title_justify="left")
+    table = Table(
+        title=f"{counted(len(faults), 'saved fault')} in {counted(len(groups), 'group')}", title_justify="left"
+    )
     for column in ("what", "faults", "look at"):
         table.add_column(column, justify="left" if column == "what" else "right")
     for group, members in list(groups.items())[:_GROUPS_SHOWN]:

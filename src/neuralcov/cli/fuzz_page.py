@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from neuralcov.core.counted import counted
 from neuralcov.fuzz.campaign.reader import StoredCampaign
 from neuralcov.fuzz.campaign.result import Stats
 from neuralcov.fuzz.faults.fault import Fault, best_example, described, group_words, grouped, main_cause
@@ -24,10 +25,10 @@ def campaign_content(campaign: StoredCampaign) -> CampaignContent:
     notes, counts, faults = campaign.config["notes"], campaign.state.counts, campaign.faults
     names, classes, lines = notes.get("order", {}), notes.get("classes"), campaign.folder.stats()
     figures = [
-        ("seeds done with", f"{counts.finished:,} (one may come up again), in {counts.waves:,} waves"),
+        ("seeds done with", f"{counts.finished:,} (one may come up again), in {counted(counts.waves, 'wave')}"),
         ("candidates judged", f"{counts.judged:,} in {counts.seconds:,.0f} s"),
         ("mutants kept", f"{counts.kept:,} ({counts.admitted:.1%} of judged)"),
-        ("different faults", f"{counts.distinct:,}, from {len(counts.broken):,} seeds"),
+        ("different faults", f"{counts.distinct:,}, from {counted(len(counts.broken), 'seed')}"),
     ]
     said = [main_cause(faults, campaign.mutations)]
     coverage = {}

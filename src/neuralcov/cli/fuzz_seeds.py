@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.core.trees import plain_output
 from neuralcov.fuzz.formats import format_of
@@ -47,7 +48,7 @@ def least_sure(
     right = ~doubts.isnan()
     if not right.any():
         raise InputError(
-            f"--unsure-seeds: the model reads none of {len(samples):,} inputs rightly; are these its data?"
+            f"--unsure-seeds: the model reads none of {counted(len(samples), 'input')} rightly; are these its data?"
         )
     order = torch.argsort(doubts.nan_to_num(-1), descending=True, stable=True)[: int(right.sum())]
     return samples.take(order[:count].sort().values.to(samples.inputs.device))

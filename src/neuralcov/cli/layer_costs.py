@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from neuralcov.core.cost import Cost, Workload, cost_of, largest_layer
+from neuralcov.core.counted import counted
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.layout import Layout
 from neuralcov.core.memory import available_bytes, parse_bytes, show_bytes
@@ -23,7 +24,10 @@ def cost_table(criteria: Sequence[Criterion[Any]], layout: Layout, workload: Wor
         workload: how much there will be to measure.
     """
     table = Table(
-        title=f"{workload.inputs:,} inputs, {workload.training_inputs:,} training inputs, {workload.classes:,} classes",
+        title=(
+            f"{counted(workload.inputs, 'input')}, "
+            f"{counted(workload.training_inputs, 'training input')}, {counted(workload.classes, 'class')}"
+        ),
         title_justify="left",
     )
     table.add_column("criterion")

@@ -15,6 +15,7 @@ from neuralcov.cli import options
 from neuralcov.cli.console import output
 from neuralcov.cli.layer_costs import cost_table
 from neuralcov.core.cost import Workload
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError, NeuralcovError
 from neuralcov.criteria import ALL
 from neuralcov.sources.models import load_model
@@ -59,7 +60,7 @@ def layers(
         table.add_row(name, type(tap.chosen[base]).__name__, shape, f"{outputs.shape[1]:,}")
     console = output()
     console.print(table)
-    console.print(f"{len(activations.layers)} layers, {activations.layout.neurons:,} neurons")
+    console.print(f"{counted(len(activations.layers), 'layer')}, {counted(activations.layout.neurons, 'neuron')}")
     if cost or criteria:
         # After the model, whose module may define criteria of its own.
         chosen = [criterion_from_text(text) for text in criteria] if criteria else [cls() for cls in ALL]

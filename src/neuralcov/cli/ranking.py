@@ -13,6 +13,7 @@ from rich.text import Text
 
 from neuralcov.cli import options
 from neuralcov.cli.console import note, output
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import is_file, require_writable
 from neuralcov.coverage.coverage import Coverage
@@ -117,7 +118,7 @@ def rank(
         work=work,
         **made.arguments(),
     )
-    title = f"{len(queue):,} inputs of {made.data.name}, most suspicious first"
+    title = f"{counted(len(queue), 'input')} of {made.data.name}, most suspicious first"
     _deliver(queue, made, to, show, title, page)
 
 
@@ -158,7 +159,7 @@ def select(
         work=work,
         **made.arguments(),
     )
-    title = f"{len(queue):,} inputs of {made.data.name} to label, most suspicious first"
+    title = f"{counted(len(queue), 'input')} of {made.data.name} to label, most suspicious first"
     _deliver(queue, made, to, show, title, page)
 
 
@@ -191,7 +192,7 @@ def minimise(
     if made.training is not None:
         made.coverage.calibrate(made.training.loader)
     few = keep_few(made.coverage, made.data.loader, keep, memory=memory, folder=made.folder)
-    _deliver(few, made, to, show, f"{len(few):,} of {few.names.count:,} inputs of {made.data.name} to keep")
+    _deliver(few, made, to, show, f"{len(few):,} of {counted(few.names.count, 'input')} of {made.data.name} to keep")
     console = output()
     for name, whole in few.whole.items():
         share = few.kept[name] / whole if whole else 1.0

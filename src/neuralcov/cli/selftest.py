@@ -14,6 +14,7 @@ from neuralcov.cli.console import note, output
 from neuralcov.cli.exits import NO
 from neuralcov.core.arguments import usable_device
 from neuralcov.core.container import canonical
+from neuralcov.core.counted import counted
 from neuralcov.core.criterion import Criterion
 from neuralcov.core.files import write_text
 from neuralcov.core.find_criterion import criterion_class
@@ -41,9 +42,9 @@ def selftest(
             console.print(Text(f"DIFFERS: {each.name}: {trial.check}: {trial.failure}", "bold red"), highlight=False)
     checks = sum(len(each.trials) for each in tested)
     if failed:
-        console.print(f"{failed} of {checks} checks failed", highlight=False)
+        console.print(f"{failed} of {counted(checks, 'check')} failed", highlight=False)
         raise typer.Exit(NO)
-    console.print(f"all {checks} checks of {len(tested)} criteria hold", highlight=False)
+    console.print(f"all {counted(checks, 'check')} of {counted(len(tested), 'criterion')} hold", highlight=False)
 
 
 def chosen_criteria() -> list[Criterion[Any]]:

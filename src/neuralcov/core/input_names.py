@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 
 Plain: TypeAlias = "str | int | float | bool | None"
@@ -80,7 +81,7 @@ def join_columns(batches: Sequence[tuple[int, Mapping[str, Column]]]) -> dict[st
 
 def checked_ids(ids: Any, size: int) -> tuple[Plain, ...] | None:
     """Return ids as plain values, one per input; refuse any other number of them."""
-    return None if ids is None else _checked(ids, size, "ids")
+    return None if ids is None else _checked(ids, size, "id")
 
 
 def checked_columns(metadata: Mapping[str, Any] | None, size: int) -> dict[str, Column]:
@@ -89,18 +90,18 @@ def checked_columns(metadata: Mapping[str, Any] | None, size: int) -> dict[str, 
     for name, values in (metadata or {}).items():
         if name in TAKEN:
             raise InputError(f"metadata of the name {name!r}: tables of inputs have such a column already; rename it")
-        found[str(name)] = _checked(values, size, f"values of {name!r}")
+        found[str(name)] = _checked(values, size, "value", f" of {name!r}")
     return found
 
 
-def _checked(values: Any, size: int, what: str) -> tuple[Plain, ...]:
+def _checked(values: Any, size: int, noun: str, of: str = "") -> tuple[Plain, ...]:
     if isinstance(values, (Tensor, np.ndarray)):
         values = values.tolist()
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise InputError(f"{what} of type {type(values).__name__}: expected a list with one for each input")
+        raise InputError(f"{noun}s{of} of type {type(values).__name__}: expected a list with one for each input")
     plain = tuple(value if type(value) in (str, int) else _plain(value) for value in values)
     if len(plain) != size:
-        raise InputError(f"{len(plain)} {what} for {size} inputs: expected one for each")
+        raise InputError(f"{counted(len(plain), noun)}{of} for {counted(size, 'input')}: expected one for each")
     return plain
 
 

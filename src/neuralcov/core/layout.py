@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import LayerError, MismatchError
 from neuralcov.core.shapes import Shaped
 
@@ -84,7 +85,7 @@ class Layout(Mapping[str, LayerShape]):
         return len(self.widths)
 
     def __repr__(self) -> str:
-        return f"Layout({len(self)} layers, {self.neurons} neurons, {self.device})"
+        return f"Layout({counted(len(self), 'layer')}, {counted(self.neurons, 'neuron')}, {self.device})"
 
     @cached_property
     def neurons(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from neuralcov.core.counted import counted
 from neuralcov.core.criterion import DUPLICATE_FREE
 from neuralcov.core.errors import MismatchError, SameInputsError
 from neuralcov.coverage.measurement import Measurement
@@ -64,7 +65,9 @@ def require_other_inputs(ours: Measurement, theirs: SeenInputs, overlap: str) ->
     if overlap == "repeat":
         return
     for run in ours.seen.common_runs(theirs):
-        raise SameInputsError(f"the run {short(run.id)} of {run.inputs:,} inputs is in both: it would count twice")
+        raise SameInputsError(
+            f"the run {short(run.id)} of {counted(run.inputs, 'input')} is in both: it would count twice"
+        )
     fewer = min(ours.seen.inputs, theirs.inputs)
     share = ours.seen.overlap(theirs) / fewer if fewer else 0.0
     affected = [criterion.name for criterion in ours.collection.criteria if DUPLICATE_FREE not in criterion.promises]

@@ -6,6 +6,7 @@ import glob
 import os
 from collections.abc import Callable, Iterable
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import MismatchError, SameInputsError, StateFileError
 from neuralcov.core.files import matching, name_of
 from neuralcov.coverage.coverage import Coverage
@@ -35,7 +36,7 @@ def combine(
         except MismatchError as error:
             if not isinstance(error, SameInputsError) or not total.has_runs_of(part):
                 raise type(error)(f"{name_of(path)}: {error}") from error
-            skipped(f"{name_of(path)}: skipped, all of its {part.inputs} inputs are there already")
+            skipped(f"{name_of(path)}: skipped, all of its {counted(part.inputs, 'input')} are there already")
         # Before the next one is read.
         del part
     assert total is not None, "there is at least one file"

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding, LayerRow, Unmeasured
 from neuralcov.core.layout import Layout
@@ -38,7 +39,11 @@ class CoverageData:
 
     def __repr__(self) -> str:
         layout = self.layout
-        where = "no batch yet" if layout is None else f"{len(layout)} layers, {layout.neurons} neurons"
+        where = (
+            "no batch yet"
+            if layout is None
+            else f"{counted(len(layout), 'layer')}, {counted(layout.neurons, 'neuron')}"
+        )
         return f"{type(self).__name__}([{', '.join(criterion.name for criterion in self.criteria)}], {where})"
 
     def __str__(self) -> str:
@@ -46,7 +51,9 @@ class CoverageData:
         layout = self.layout
         if layout is None or self._measurement.collection.empty:
             return repr(self)
-        title = f"{self.inputs:,} inputs on {len(layout)} layers, {layout.neurons:,} neurons"
+        title = (
+            f"{counted(self.inputs, 'input')} on {counted(len(layout), 'layer')}, {counted(layout.neurons, 'neuron')}"
+        )
         values, details = self.values(warn=False), self.details()
         references = {
             name: reference_in_words(values[name], details.get(name, {}), self.inputs, reference)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.counted import counted
 from neuralcov.coverage.pace import Pace
 
 
@@ -49,9 +50,12 @@ class ShapeProgress:
         """Tell in words what was done."""
         if self.replayed:
             aside = "; a replay rounds some outputs otherwise" if self.rounds else ""
-            ran = f"{self.replayed} batches replayed and {self.plain} run by plain calls"
+            ran = f"{counted(self.replayed, 'batch')} replayed and {self.plain} run by plain calls"
             return f"inputs {self.told}: recorded, {ran}{aside}"
         if self.recording is not None:
-            return f"inputs {self.told}: recorded after {self.plain} batches run by plain calls, not replayed yet"
+            return (
+                f"inputs {self.told}: recorded after {counted(self.plain, 'batch')} run by plain "
+                f"calls, not replayed yet"
+            )
         why = self.why or "a shape is recorded at its third batch within one block"
-        return f"inputs {self.told}: {self.plain} batches run by plain calls; {why}"
+        return f"inputs {self.told}: {counted(self.plain, 'batch')} run by plain calls; {why}"

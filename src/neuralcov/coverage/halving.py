@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.input_names import pick, pick_columns
 from neuralcov.core.memory import out_of_memory
@@ -56,7 +57,8 @@ class Halving:
         if device.type == "cuda":
             torch.cuda.empty_cache()
         warnings.warn(
-            f"out of memory with {size} inputs at once: went on with batches of {self.most}; smaller batches from the "
+            f"out of memory with {counted(size, 'input')} at once: went on with batches of {self.most}; "
+            f"smaller batches from the "
             "start save the attempts, and criteria whose value depends on batching have that of the smaller ones",
             CoverageWarning,
             stacklevel=5,

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import CoverageWarning, InputError
 from neuralcov.coverage.batches import BatchReader
 from neuralcov.coverage.calibrating import Lesson, refuse_late_calibration
@@ -152,7 +153,9 @@ class _Listening:
             return batch
         size = self._inputs_of(batch)
         if found.shape[0] != size:
-            raise InputError(f"{found.shape[0]} labels for {size} inputs: expected one label per input")
+            raise InputError(
+                f"{counted(found.shape[0], 'label')} for {counted(size, 'input')}: expected one label per input"
+            )
         home = next(iter(batch.layers.values())).device
         plain: Tensor = (found.clone() if found.is_inference() else found).to(home)
         return replace(batch, labels=plain if self._rows is None else self._rows.repeat(plain))
@@ -203,7 +206,10 @@ def _all_count(model: nn.Module) -> bool:
 def _nothing_heard(heard: Heard) -> str:
     """Return why a block heard nothing, as far as that is known."""
     if heard.empty:
-        return f"{heard.empty} passes reached none of the layers: choose layers that they run through, with layers="
+        return (
+            f"{counted(heard.empty, 'pass')} reached none of the layers: choose layers that they run "
+            f"through, with layers="
+        )
     if heard.outside:
         layer = next(iter(heard.outside))
         return (

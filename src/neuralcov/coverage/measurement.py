@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.core.criterion import MERGE_EXACT
 from neuralcov.core.errors import CoverageWarning
 from neuralcov.core.findings import Finding, Unmeasured
@@ -227,10 +228,12 @@ class Measurement:
         if unread:
             found.append(Finding(_LAYERS, unread))
         if excluded:
-            said = f"{excluded} training inputs with NaN or infinite outputs were left out"
+            were = agreeing(excluded, "was", "were")
+            said = f"{counted(excluded, 'training input')} with NaN or infinite outputs {were} left out"
             found.append(Finding("calibration", said, excluded))
         if self.seen.shared:
-            twice = f"{self.seen.shared} inputs (an estimate) were in more than one of the suites merged"
+            were = agreeing(self.seen.shared, "was", "were")
+            twice = f"{counted(self.seen.shared, 'input')} (an estimate) {were} in more than one of the suites merged"
             found.append(Finding("inputs", twice, self.seen.shared))
         parts = self.provenance.states.parts
         apart = [c.name for c in self.collection.criteria if parts > 1 and MERGE_EXACT not in c.promises]

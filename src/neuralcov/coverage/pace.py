@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Self
+from collections.abc import Callable
+from typing import Self, TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 # A device that ends so much later than the host has done with starting its work is busy enough.
 _LATE = 0.25
@@ -54,3 +57,17 @@ class Pace:
 
 def _event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+
+
+def timed(device: torch.device, work: Callable[[], T]) -> tuple[T, float]:
+    """Do some work; return what it gives and the seconds it took, waiting for the device before and after."""
+    wait = torch.cuda.synchronize if device.type == "cuda" else _no_wait
+    wait(device)
+    start = time.perf_counter()
+    found = work()
+    wait(device)
+    return found, time.perf_counter() - start
+
+
+def _no_wait(device: torch.device) -> None:
+    """Do nothing: what a CPU was asked for is done."""

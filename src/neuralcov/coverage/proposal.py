@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError, StaleProposalError
 from neuralcov.core.guards import in_turn
 from neuralcov.coverage.collection import CriterionCollection
@@ -50,7 +51,9 @@ class Proposal:
         rows = torch.as_tensor(keep)
         if rows.dtype == torch.bool:
             if rows.shape != (self._batch.size,):
-                raise InputError(f"keep of shape {tuple(rows.shape)}: expected a mask of {self._batch.size} inputs")
+                raise InputError(
+                    f"keep of shape {tuple(rows.shape)}: expected a mask of {counted(self._batch.size, 'input')}"
+                )
             return rows
         if rows.numel() == 0:
             return rows.long()
@@ -58,5 +61,7 @@ class Proposal:
             raise InputError(f"keep of type {rows.dtype} and shape {tuple(rows.shape)}: expected a mask or indices")
         outside = rows[(rows < 0) | (rows >= self._batch.size)]
         if len(outside):
-            raise InputError(f"keep names input {int(outside[0])}, but the proposal has {self._batch.size} inputs")
+            raise InputError(
+                f"keep names input {int(outside[0])}, but the proposal has {counted(self._batch.size, 'input')}"
+            )
         return rows

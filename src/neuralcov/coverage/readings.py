@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from neuralcov.core.abundance import Estimate
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.core.counts import NOT_FINITE, NOT_PLACEABLE, VALID
 from neuralcov.core.criterion import Criterion, State
 from neuralcov.core.errors import InputError
@@ -169,16 +170,19 @@ class CollectionReadings:
         for index, (criterion, state) in enumerate(zip(self.criteria, self.states, strict=True)):
             counts = every[index]
             if counts[NOT_PLACEABLE] and not counts[VALID]:
-                said = f"could place none of {counts[NOT_PLACEABLE]} inputs: {criterion.exclusion_reason}"
+                said = f"could place none of {counted(counts[NOT_PLACEABLE], 'input')}: {criterion.exclusion_reason}"
                 if index not in placeless:
                     raise InputError(f"{criterion.name} {said}")
                 found.append(self._finding(criterion, f"has no value: {said}", counts, NOT_PLACEABLE))
                 continue
             if counts[NOT_FINITE]:
-                said = f"{counts[NOT_FINITE]} inputs with NaN or infinite outputs were left out"
+                left = counts[NOT_FINITE]
+                said = f"{counted(left, 'input')} with NaN or infinite outputs {agreeing(left, 'was', 'were')} left out"
                 found.append(self._finding(criterion, said, counts, NOT_FINITE))
             if counts[NOT_PLACEABLE]:
-                said = f"{counts[NOT_PLACEABLE]} inputs were left out: {criterion.exclusion_reason}"
+                left = counts[NOT_PLACEABLE]
+                were = agreeing(left, "was", "were")
+                said = f"{counted(left, 'input')} {were} left out: {criterion.exclusion_reason}"
                 found.append(self._finding(criterion, said, counts, NOT_PLACEABLE))
             found.extend(Finding(criterion.name, remark) for remark in criterion.notes(state))
         return tuple(found)

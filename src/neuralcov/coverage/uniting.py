@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, Self
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError, MismatchError
 from neuralcov.core.layout import Layout
 from neuralcov.core.records import fingerprint, move
@@ -139,13 +140,13 @@ def _sums(seen: SeenInputs) -> tuple[int, tuple[int, int]]:
 
 
 def _described(seen: SeenInputs) -> str:
-    return f"{seen.inputs:,} inputs with {'no' if seen.mark == 'none' else seen.mark.partition(' ')[0]} keys"
+    return f"{counted(seen.inputs, 'input')} with {'no' if seen.mark == 'none' else seen.mark.partition(' ')[0]} keys"
 
 
 def _require_same_counts(name: str, ours: list[int], theirs: list[int]) -> None:
     if ours == theirs:
         return
-    said = [f"{sum(counts):,} inputs, of which {sum(counts[1:]):,} were excluded" for counts in (ours, theirs)]
+    said = [f"{counted(sum(counts), 'input')}, of which {sum(counts[1:]):,} were excluded" for counts in (ours, theirs)]
     raise MismatchError(
         f"{name}: one part has {said[0]}, another {said[1]}: parts to be united need the same inputs, and what one "
         "layer excludes no other may count"

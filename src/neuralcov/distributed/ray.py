@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from neuralcov.core.arguments import require
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError, NeuralcovError, RankError
 from neuralcov.distributed.workers import Answer, Event
 
@@ -102,7 +103,7 @@ class RayWorkers:
         **resources: Any,
     ) -> None:
         if count < 1:
-            raise InputError(f"{count} workers: expected at least 1")
+            raise InputError(f"{counted(count, 'worker')}: expected at least 1")
         self._build, self._patience = build, patience
         self._cluster = RayCluster(address)
         self._ray = self._cluster.ray

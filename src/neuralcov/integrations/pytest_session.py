@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from neuralcov.core.counted import counted
 from neuralcov.core.criterion import MERGE_EXACT
 from neuralcov.core.errors import InputError, NeuralcovError
 from neuralcov.coverage.coverage import Coverage
@@ -69,7 +70,7 @@ class MeasuredSession:
         """Return the model, if there is but one."""
         if len(self.models) > 1:
             names = ", ".join(model.name for model in self.models)
-            raise InputError(f"{len(self.models)} models are measured: name one of {names}")
+            raise InputError(f"{counted(len(self.models), 'model')} are measured: name one of {names}")
         return self.models[0]
 
     def model_named(self, name: str) -> HeardModel:

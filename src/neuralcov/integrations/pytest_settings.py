@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from neuralcov.core.arguments import plain_key
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.report.formats import format_of
 from neuralcov.results.input_table import writer_for
@@ -91,7 +92,9 @@ class Settings:
             writer_for(self.contexts_file)
         for file in (self.save, self.contexts_file, *self.reports):
             if file is not None and len(self.models) > 1 and _MODEL not in file:
-                raise InputError(f"{file}: {len(self.models)} models would write it: put {_MODEL} into its name")
+                raise InputError(
+                    f"{file}: {counted(len(self.models), 'model')} would write it: put {_MODEL} into its name"
+                )
 
 
 def read_settings(config: pytest.Config) -> Settings:

@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.integrations.pytest_contexts import Contexts
 from neuralcov.integrations.pytest_models import HeardModel
 from neuralcov.report.text import gate_lines, sanity_lines, show_value, summary
@@ -22,7 +23,10 @@ def model_lines(outcome: Outcome) -> Iterator[tuple[str, str]]:
     heard, result = outcome.model.heard, outcome.result
     if result is not None:
         neurons = sum(row.neurons for row in result.layers)
-        title = f"{result.inputs:,} inputs in {heard.passes:,} passes, {len(result.layers)} layers, {neurons:,} neurons"
+        title = (
+            f"{counted(result.inputs, 'input')} in {counted(heard.passes, 'pass')}, "
+            f"{counted(len(result.layers), 'layer')}, {counted(neurons, 'neuron')}"
+        )
         yield from ((line, "") for line in summary(title, result.values, result.details).splitlines())
         if result.sanity is not None:
             for line in sanity_lines(result.sanity)[1:]:
@@ -42,25 +46,34 @@ def nothing_heard(model: HeardModel) -> str:
     """Return why there is no value."""
     heard, name = model.heard, f"--neuralcov {model.name}"
     if heard.empty:
-        return f"{name}: {heard.empty} passes reached none of the layers: choose others with --neuralcov-layers"
+        return (
+            f"{name}: {counted(heard.empty, 'pass')} reached none of the layers: choose others with --neuralcov-layers"
+        )
     if heard.outside:
         layer = next(iter(heard.outside))
         return f"{name}: no test ran the model itself, but parts of it such as {layer!r}: name the part that tests call"
     if model.fixture is not None and model.coverage is None:
         return f"{name}: no test requested this fixture"
-    failed = f" ({heard.failed} passes raised)" if heard.failed else ""
+    failed = f" ({counted(heard.failed, 'pass')} raised)" if heard.failed else ""
     return f"{name}: no test ran this model{failed}: name the very object that tests call, --no-neuralcov to do without"
 
 
 def _of_passes(model: HeardModel) -> Iterator[str]:
     heard = model.heard
     if heard.training:
-        yield f"{heard.training:,} of {heard.passes:,} passes were in training mode, dropout and the like included"
+        were = agreeing(heard.training, "was", "were")
+        yield (
+            f"{heard.training:,} of {counted(heard.passes, 'pass')} {were} in training mode, dropout "
+            f"and the like included"
+        )
     if heard.outside:
         layer, times = next(iter(heard.outside.items()))
-        yield f"layers such as {layer!r} were also called outside a pass of the model ({times:,} times), not heard"
+        yield (
+            f"layers such as {layer!r} were also called outside a pass of the model "
+            f"({counted(times, 'time')}), not heard"
+        )
     for layer, times in heard.skipped.items():
-        yield f"{times:,} of {heard.passes:,} passes did not reach the layer {layer!r}"
+        yield f"{times:,} of {counted(heard.passes, 'pass')} did not reach the layer {layer!r}"
 
 
 def _context_lines(contexts: Contexts) -> Iterator[str]:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.coverage.provenance import model_id
@@ -231,7 +232,8 @@ def gather(coverage: Coverage, data: Iterable[Any], settings: Settings) -> Gathe
     require_inputs(collector.names.count)
     if collector.names.count < collector.done:
         raise InputError(
-            f"{settings.work}: the run there has {collector.done} inputs, and the data gave {collector.names.count}: "
+            f"{settings.work}: the run there has {counted(collector.done, 'input')}, and the data gave "
+            f"{collector.names.count}: "
             "give the same data, or another name"
         )
     if collector.work is not None and pending and sums is not None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.rank.collecting import SMALLEST_FIRST, USUAL, USUAL_OF_STATES, Gathered, Settings, gather
@@ -151,17 +152,20 @@ def _judged(found: Gathered, labels: dict[str, int] | None, notes: list[str]) ->
     known = [(position, label) for position, label in rows if label is not None]
     if not known:
         raise InputError(
-            f"none of {len(labels)} labels belongs to an input: labels go by id, and the first id is "
+            f"none of {counted(len(labels), 'label')} belongs to an input: labels go by id, and the first id is "
             f"{found.names.id(0)!r}"
         )
     if len(known) < len(labels):
-        notes.append(f"{len(labels) - len(known)} of {len(labels)} labels belong to no input of the data")
+        notes.append(
+            f"{len(labels) - len(known)} of {counted(len(labels), 'label')} "
+            f"{agreeing(len(labels) - len(known), 'belongs', 'belong')} to no input of the data"
+        )
     positions = np.array([position for position, _ in known])
     wrong = _faults(found, positions, np.array([label for _, label in known]))
     if wrong.all() or not wrong.any():
         notes.append(
-            f"{'all' if wrong.any() else 'none'} of {len(known)} labelled inputs are faults, so that they teach "
-            "nothing: ranked as without labels"
+            f"{'all' if wrong.any() else 'none'} of {counted(len(known), 'labelled input')} "
+            f"{agreeing(len(known), 'is a fault', 'are faults')}, which teaches nothing: ranked as without labels"
         )
         return _Judged(_by_ranks(found, usual), None, positions)
     learnt = _learnt(found, positions, wrong)
@@ -169,7 +173,8 @@ def _judged(found: Gathered, labels: dict[str, int] | None, notes: list[str]) ->
     for weight, name in zip(learnt.weights.tolist(), found.scores, strict=True):
         _add_suspicion(found, name, weight, merit)
     notes.append(
-        f"learnt from {len(known)} labelled inputs, {int(wrong.sum())} of them faults; these are left out of the queue"
+        f"learnt from {counted(len(known), 'labelled input')}, {int(wrong.sum())} of them faults; "
+        "these are left out of the queue"
     )
     return _Judged(merit, dict(zip(found.scores, learnt.weights.tolist(), strict=True)), positions)
 
@@ -235,9 +240,12 @@ def _exclusion_notes(found: Gathered) -> list[str]:
     notes = []
     broken = found.broken()
     if broken.any():
-        notes.append(f"{int(broken.sum())} inputs whose output is NaN or infinite stand first")
+        count = int(broken.sum())
+        stand = agreeing(count, "stands", "stand")
+        notes.append(f"{counted(count, 'input')} whose output is NaN or infinite {stand} first")
     for name in found.scores:
         missing = int((np.isnan(found.columns[name]) & ~broken).sum())
         if missing:
-            notes.append(f"{missing} inputs have no {score_name(name)} and take its mean rank")
+            have, take = agreeing(missing, "has", "have"), agreeing(missing, "takes", "take")
+            notes.append(f"{counted(missing, 'input')} {have} no {score_name(name)} and {take} its mean rank")
     return notes

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.core.errors import InputError
 from neuralcov.coverage.coverage import Coverage
 from neuralcov.rank.collecting import Settings, gather
@@ -74,9 +75,13 @@ def select(
     chosen, skipped = without_duplicates(queue.order, found.columns["kinds"], budget)
     notes = [*queue.notes]
     if skipped:
-        notes.append(f"{skipped} near duplicates of selected inputs were passed over")
+        were = agreeing(skipped, "was", "were")
+        notes.append(f"{counted(skipped, 'near duplicate')} of selected inputs {were} passed over")
     if len(chosen) < budget:
-        notes.append(f"{len(chosen)} of {len(queue)} inputs differ in kind, fewer than the budget of {budget}")
+        notes.append(
+            f"{len(chosen)} of {counted(len(queue), 'input')} "
+            f"{agreeing(len(chosen), 'differs', 'differ')} in kind, fewer than the budget of {budget}"
+        )
     return replace(queue, order=chosen, notes=tuple(notes))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from neuralcov.core.counted import counted
 from neuralcov.report import svg
 from neuralcov.report.content import BAD, FINE, Said
 from neuralcov.report.page import picture_source, render_page
@@ -137,7 +138,11 @@ def _group_table(content: CampaignContent) -> PageTable | None:
         for words, count, example in content.groups[:_GROUPS]
     )
     rest = content.groups[_GROUPS:]
-    notes = (f"And {len(rest):,} smaller groups, of {sum(count for _, count, _ in rest):,} faults.",) if rest else ()
+    notes = (
+        (f"And {counted(len(rest), 'smaller group')}, of {counted(sum(count for _, count, _ in rest), 'fault')}.",)
+        if rest
+        else ()
+    )
     heads = (("What became what", False), ("Faults", True), ("Share", True), ("Look at", True))
     return PageTable("t-groups", "Faults by what became what", heads, rows, notes)
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.core.input_names import CLASS
 from neuralcov.report.text import as_ranges, figures_in_words, show_share, show_value, value_with_error
 from neuralcov.results.compare import Comparison
@@ -82,13 +83,14 @@ def headline(content: ReportContent) -> Said:
     named = f"{remarks} remark{'s' if remarks != 1 else ''}" if remarks else "no remarks"
     if verdict is not None and not verdict.met:
         failed = sum(not check.fine for check in verdict.checks)
-        rest = f"{failed} of {len(verdict.checks)} checks failed."
+        rest = f"{failed} of {counted(len(verdict.checks), 'check')} failed."
         return Said(BAD, "This suite does not meet its gate.", f"{rest} {_alarmed(len(alarms))}".strip())
     if alarms and verdict is None:
         return Said(BAD, "Do not believe these figures yet.", _alarmed(len(alarms)), "sanity")
     if verdict is not None:
         waived = sum(check.fine and not check.met for check in verdict.checks)
-        rest = f"{len(verdict.checks) - waived} of {len(verdict.checks)} checks are met"
+        met = len(verdict.checks) - waived
+        rest = f"{met} of {counted(len(verdict.checks), 'check')} {agreeing(met, 'is', 'are')} met"
         rest += f", {waived} waived." if waived else "."
         state = REMARK if waived or alarms else FINE
         rest = f"{varied} {rest} {_alarmed(len(alarms))}".strip()
@@ -149,7 +151,10 @@ def next_steps(content: ReportContent) -> list[Said]:
     dead = [(row.dead_count or 0, row.layer, row.neurons) for row in result.neurons if row.dead_count]
     if dead:
         count, layer, neurons = max(dead)
-        told = f"{count} of its {neurons:,} neurons were never above 0 for any of these inputs."
+        told = (
+            f"{count} of its {counted(neurons, 'neuron')} {agreeing(count, 'was', 'were')} never "
+            f"above 0 for any of these inputs."
+        )
         steps.append(Said(REMARK, f"Look at layer {layer}", told, "layers"))
     return steps[:_STEPS]
 
@@ -165,7 +170,7 @@ def _growth_step(result: Results) -> list[Said]:
         return []
     gain, name, size = max(gains)
     others = "; estimates for other criteria are lower" if len(gains) > 1 else ""
-    told = f"At {size:,} inputs {name} would be about {show_share(max(0.0, gain))} higher{others}."
+    told = f"At {counted(size, 'input')} {name} would be about {show_share(max(0.0, gain))} higher{others}."
     head = "Add other inputs, not more of these" if gain < _LITTLE else "Add more inputs of this kind"
     return [Said(REMARK, head, told, "growth")]
 
@@ -178,11 +183,11 @@ def sanity_checks(result: Results) -> list[Said]:
     alarmed: set[str] = {alarm.name for alarm in sanity.alarms}
     said = [Said(BAD, f"Alarm “{alarm.name}”", alarm.sentence) for alarm in sanity.alarms]
     few = "Few: all figures scatter widely." if sanity.few else ""
-    said.append(Said(REMARK if few else FINE, f"{sanity.inputs:,} inputs", few))
+    said.append(Said(REMARK if few else FINE, counted(sanity.inputs, "input"), few))
     if sanity.accuracy is not None:
         known = sanity.accuracy_in_training
         beside = "" if known is None else f"; {show_share(known)} on training data"
-        of = f"Of {sanity.judged:,} inputs with a label{beside}."
+        of = f"Of {counted(sanity.judged, 'input')} with a label{beside}."
         state = BAD if "accuracy" in alarmed else FINE
         said.append(Said(state, f"{show_share(sanity.accuracy)} of the answers are right", of))
     if sanity.classes is not None:
@@ -218,7 +223,10 @@ def _class_sizes(result: Results) -> str:
     if len(rows) < 2:
         return ""
     least, most = min(rows, key=lambda row: row.inputs), max(rows, key=lambda row: row.inputs)
-    return f"The smallest, {least.slice}, has {least.inputs:,} inputs, the largest, {most.slice}, {most.inputs:,}."
+    return (
+        f"The smallest, {least.slice}, has {counted(least.inputs, 'input')}, the largest, "
+        f"{most.slice}, {most.inputs:,}."
+    )
 
 
 def _classes(sanity: Sanity, alarmed: set[str], sizes: str) -> Said:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from neuralcov.core.counted import counted
 from neuralcov.results.results import Results
 
 # Longer lists are counted.
@@ -20,7 +21,14 @@ def evidence_rows(result: Results) -> list[tuple[str, tuple[str, ...]]]:
     model, learnt = _mapping(origin, "model"), _mapping(_mapping(origin, "calibration"), "model")
     rows: list[tuple[str, tuple[str, ...]]] = [
         ("Model", (_model(result, model), _digest(result.model_id or model.get("id")))),
-        ("Suite", (f"{result.suite}, {result.inputs:,} inputs" if result.suite else f"{result.inputs:,} inputs",)),
+        (
+            "Suite",
+            (
+                f"{result.suite}, {counted(result.inputs, 'input')}"
+                if result.suite
+                else counted(result.inputs, "input"),
+            ),
+        ),
     ]
     rows += [("Criteria", tuple(_criteria(result)))]
     if learnt.get("id") is not None:
@@ -45,7 +53,7 @@ def _model(result: Results, model: Mapping[str, Any]) -> str:
         parts.append(f"{model['parameters']:,} parameters")
     if result.layers:
         neurons = sum(row.neurons for row in result.layers)
-        parts.append(f"{len(result.layers):,} layers with {neurons:,} neurons measured")
+        parts.append(f"{counted(len(result.layers), 'layer')} with {counted(neurons, 'neuron')} measured")
     if result.weights:
         parts.append(f"weights {result.weights}")
     return ", ".join(parts)
@@ -82,7 +90,7 @@ def _flat(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, st
             yield from _flat(value, f"{name}: ")
         elif isinstance(value, (list, tuple)):
             if len(value) > _LISTED:
-                yield name, f"{len(value):,} entries"
+                yield name, counted(len(value), "entry")
             else:
                 yield name, ", ".join(_words(item) for item in value)
         elif value is not None:

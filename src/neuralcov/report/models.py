@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from neuralcov.core.counted import counted
 from neuralcov.report.text import show_share, show_value
 from neuralcov.results.models import ModelChanges
 
@@ -17,7 +18,7 @@ def change_lines(changes: ModelChanges) -> list[str]:
     lines = [*changes.notes]
     if changes.decided:
         share = show_share(changes.otherwise / changes.decided)
-        lines.append(f"{changes.otherwise:,} of {changes.decided:,} inputs ({share}) are decided otherwise")
+        lines.append(f"{changes.otherwise:,} of {counted(changes.decided, 'input')} ({share}) are decided otherwise")
     answers = changes.answers
     if answers is not None:
         first, second = (show_value(share) for share in answers.accuracy)
@@ -28,7 +29,8 @@ def change_lines(changes: ModelChanges) -> list[str]:
         )
     for found in changes.groupings:
         lines.append(
-            f"{found.column}: {found.groups[0]:,} kinds against {found.groups[1]:,} of {found.inputs:,} inputs, "
+            f"{found.column}: {counted(found.groups[0], 'kind')} against {found.groups[1]:,} of "
+            f"{counted(found.inputs, 'input')}, "
             f"agreement {found.agreement:.3f}; {found.changed:,} inputs have other companions (pairs together on both "
             f"{found.pairs[0]:,}, on the first only {found.pairs[1]:,}, on the second only {found.pairs[2]:,})"
         )

@@ -12,6 +12,7 @@ from importlib.resources import files
 from typing import Any
 from xml.sax.saxutils import escape, quoteattr
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.report import content as words
 from neuralcov.report import tables
@@ -77,7 +78,7 @@ def render_markdown(content: ReportContent) -> str:
 def _markdown_parts(content: ReportContent) -> Iterator[str]:
     result, said = content.result, words.headline(content)
     yield f"## {_SIGNS.get(said.state, '⚠️')} {_said(said.head)}\n\n{_said(said.rest)}\n\n{_said(content.title)}, "
-    yield f"{result.inputs:,} inputs.\n"
+    yield f"{counted(result.inputs, 'input')}.\n"
     if content.verdict is not None:
         yield "\n| gate | | |\n|---|---|---|\n"
         for check in content.verdict.checks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 
+from neuralcov.core.counted import counted
 from neuralcov.report.drawing import Points, Scale, finite, frame, scale_to, short, text_at
 from neuralcov.report.text import show_share
 from neuralcov.results.sections import SuiteMap
@@ -47,7 +48,7 @@ def scatter(points: SuiteMap) -> str:
         )
     )
     label = (
-        f"{len(points.training):,} training inputs and {len(points.suite):,} of the suite "
+        f"{counted(len(points.training), 'training input')} and {len(points.suite):,} of the suite "
         f"in the two main directions of layer {points.layer}"
     )
     return frame(*_MAP, body, kind="map", label=label)

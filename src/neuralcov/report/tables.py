@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from neuralcov.core.counted import counted
 from neuralcov.core.findings import LayerRow
 from neuralcov.core.input_names import CLASS
 from neuralcov.report import svg
@@ -88,20 +89,20 @@ def layer_table(result: Results) -> PageTable | None:
     layers, order = _worst_first(result, next((name for name in shown if name in shares), None), beside)
     notes += [order] if order else []
     if len(layers) > _MOST_ROWS:
-        notes.append(f"{_MOST_ROWS} of {len(layers):,} layers are shown; the JSON form has them all.")
-    counted = [name for name, count in _COUNTS.items() if any(count(row) is not None for row in result.neurons)]
-    if "Constant" in counted and not any(row.constant_count for row in result.neurons):
-        counted.remove("Constant")
+        notes.append(f"{_MOST_ROWS} of {counted(len(layers), 'layer')} are shown; the JSON form has them all.")
+    columns = [name for name, count in _COUNTS.items() if any(count(row) is not None for row in result.neurons)]
+    if "Constant" in columns and not any(row.constant_count for row in result.neurons):
+        columns.remove("Constant")
         notes.append("No neuron gave one value for all inputs.")
     rows = []
     for row in layers[:_MOST_ROWS]:
         cells = [_number(row.neurons), *(_figure(row, name) for name in beside)]
         cells += [_value(row.values.get(name), share=name in shares) for name in shown]
         found = neurons.get(row.layer)
-        cells += [_count(None if found is None else _COUNTS[name](found)) for name in counted]
+        cells += [_count(None if found is None else _COUNTS[name](found)) for name in columns]
         rows.append(TableRow(row.layer, tuple(cells), _drill(row, result, neurons)))
     heads = [("Layer", False), ("Neurons", True), *((words, True) for words in beside.values())]
-    heads += [*((name, True) for name in shown), *((name, True) for name in counted)]
+    heads += [*((name, True) for name in shown), *((name, True) for name in columns)]
     return PageTable("t-layers", "Layers", tuple(heads), tuple(rows), tuple(notes))
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from neuralcov.core.counted import counted
 from neuralcov.results.compare import Comparison
 from neuralcov.results.gate import Check, Verdict
 from neuralcov.results.references import against_reference
@@ -164,7 +165,7 @@ def value_table(result: Results) -> Table:
 
     on = f" on {result.model}" if result.model else ""
     name = f"{result.suite}: " if result.suite else ""
-    table = Table(title=f"{name}{result.inputs} inputs{on}", title_justify="left")
+    table = Table(title=f"{name}{counted(result.inputs, 'input')}{on}", title_justify="left")
     table.add_column("criterion", overflow="fold", min_width=_shortest(result.values), max_width=_LONGEST_NAME)
     table.add_column("value", justify="right", no_wrap=True)
     increase = result.increase
@@ -219,7 +220,7 @@ def gate_lines(verdict: Verdict) -> list[str]:
         asked_by = "" if check.requirement is None else f" [{check.requirement}]"
         lines.append(f"{state}: {_labelled(check)}{asked_by}{why}")
     failed = sum(not check.fine for check in verdict.checks)
-    end = "gate met" if verdict.met else f"gate NOT met: {failed} of {len(verdict.checks)} checks failed"
+    end = "gate met" if verdict.met else f"gate NOT met: {failed} of {counted(len(verdict.checks), 'check')} failed"
     return [*lines, end]
 
 

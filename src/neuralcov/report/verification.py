@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neuralcov.core.counted import counted
 from neuralcov.results.evidence import Evidence, FigureAgain, Verification
 
 _MOST = 20
@@ -27,9 +28,9 @@ def verification_lines(found: Verification, stated: Evidence) -> list[str]:
     wrong = [figure for figure in found.figures if not figure.agrees and not figure.name.startswith("values.")]
     lines += [_line(figure) for figure in wrong[:_MOST]]
     if len(wrong) > _MOST:
-        lines.append(f"DIFFERS: {len(wrong) - _MOST} more figures; --json has all of them")
+        lines.append(f"DIFFERS: {counted(len(wrong) - _MOST, 'more figure')}; --json has all of them")
     total, bad = len(found.figures), sum(not figure.agrees for figure in found.figures)
-    end = f"agrees: all {total} figures" if found.agrees else f"DIFFERS: {bad} of {total} figures"
+    end = f"agrees: all {counted(total, 'figure')}" if found.agrees else f"DIFFERS: {bad} of {counted(total, 'figure')}"
     return [*lines, end]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import MismatchError
 from neuralcov.results.figures import Figure, all_figures
 from neuralcov.results.results import Results
@@ -132,7 +133,7 @@ def _notes(a: Results, b: Results, common: tuple[str, ...]) -> list[str]:
         )
     if a.inputs != b.inputs:
         said.append(
-            f"{a.inputs:,} against {b.inputs:,} inputs: values that depend on size are compared at "
+            f"{a.inputs:,} against {counted(b.inputs, 'input')}: values that depend on size are compared at "
             f"{min(a.inputs, b.inputs):,}, drawn at random, where kinds are counted, and not judged elsewhere"
         )
     alone = [name for name in (*a.values, *b.values) if name not in common]
@@ -180,7 +181,7 @@ def _row(one: Figure, two: Figure, first: Side, second: Side, *, same: bool) -> 
         own = errors[larger]
         # Fewer inputs scatter more.
         errors[larger] = None if own is None else own * math.sqrt(max(sizes) / min(sizes))
-        why = f"at {min(sizes):,} inputs"
+        why = f"at {counted(min(sizes), 'input')}"
     if errors[0] is None or errors[1] is None:
         return Row(one.name, a, b, None, EQUAL if a == b else NOT_JUDGED, why if a == b else NO_ERROR)
     error = math.hypot(errors[0], errors[1])

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.results.input_table import InputTable
 from neuralcov.results.sections import FewerInputs, Gallery, GalleryItem
 
@@ -118,8 +119,11 @@ def _alike(table: InputTable) -> _Chosen | None:
         rows = []
         for a, b in pairs[: _SHOWN // 2]:
             rows += [(a, f"{words} {table['id'][b]}"), (b, f"{words} {table['id'][a]}")]
-        again = f"{len(pairs):,} inputs show nothing in any layer that another does not." if name != "key" else ""
-        told = again or f"{len(pairs):,} inputs are in the suite twice."
+        alike = counted(len(pairs), "input")
+        if name == "key":
+            told = f"{alike} {agreeing(len(pairs), 'is', 'are')} in the suite twice."
+        else:
+            told = f"{alike} {agreeing(len(pairs), 'shows', 'show')} nothing in any layer that another does not."
         title = "Duplicates" if name == "key" else "Near duplicates"
         return _Chosen(title, f"{told} The two of a pair stand side by side.", tuple(dict(rows).items()))
     return None
@@ -140,7 +144,8 @@ def _adding(table: InputTable) -> Iterator[_Chosen]:
     )
     yield _Chosen("Adding most", told, tuple((row, f"{int(counts[row]):,} shown first") for row in order))
     nothing = np.flatnonzero(sum(shown.values()) == 0)
-    told = f"{len(nothing):,} of {len(table):,} inputs show nothing that those before them had not."
+    show = agreeing(len(nothing), "shows", "show")
+    told = f"{len(nothing):,} of {counted(len(table), 'input')} {show} nothing that those before had not."
     yield _Chosen("Adding nothing", told, tuple((int(row), "adds nothing") for row in nothing[:_SHOWN]))
 
 

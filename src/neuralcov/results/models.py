@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.core.errors import InputError, MismatchError
 from neuralcov.results.compare import ERRORS_APART
 from neuralcov.results.input_table import InputTable
@@ -209,9 +210,13 @@ def _matched(tables: tuple[InputTable, InputTable], names: tuple[str, str]) -> t
     notes = []
     for table, found, name in zip(tables, places, names, strict=True):
         if len(found) > len(rows):
-            notes.append(f"{len(found) - len(rows):,} inputs of {name} are not in the other and are left out")
+            apart = len(found) - len(rows)
+            are = agreeing(apart, "is", "are")
+            notes.append(f"{counted(apart, 'input')} of {name} {are} not in the other and {are} left out")
         if len(table) > len(found):
-            notes.append(f"{len(table) - len(found):,} inputs of {name} have the content of another and count once")
+            again = len(table) - len(found)
+            have, count = agreeing(again, "has", "have"), agreeing(again, "counts", "count")
+            notes.append(f"{counted(again, 'input')} of {name} {have} the content of another and {count} once")
     return rows, notes
 
 

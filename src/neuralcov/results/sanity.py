@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.results.scale import ChannelFacts, better_order, comparable, in_words, other_scale, show_scale
 
 # An alarm needs so many inputs.
@@ -247,7 +248,7 @@ def _accuracy(found: Sanity, facts: SuiteFacts) -> Alarm | None:
     known = set(facts.classes) | (set() if facts.training is None else set(facts.training.classes))
     guessing = 1 / max(2, len(known))
     if found.accuracy < guessing + _ABOVE_GUESSING * (1 - guessing):
-        said = f"{right}, where guessing among {max(2, len(known))} classes gives {100 * guessing:.0f} %"
+        said = f"{right}, where guessing among {counted(max(2, len(known)), 'class')} gives {100 * guessing:.0f} %"
         return Alarm("accuracy", f"{said}: are these the right weights and labels?")
     before = found.accuracy_in_training
     if before is not None and found.accuracy < _OF_TRAINING * before:
@@ -269,7 +270,11 @@ def _classes(found: Sanity, known: Mapping[int, int]) -> Alarm | None:
     if poisson_tail(missing, expected) > _BY_ACCIDENT:
         return None
     named = ", ".join(map(str, found.never_seen[:_CLASSES_NAMED])) + (", …" if missing > _CLASSES_NAMED else "")
-    said = f"{missing} of {len(known)} classes never occur ({named}), and training data have them"
+    occur = agreeing(missing, "occurs", "occur")
+    said = (
+        f"{missing} of {counted(len(known), 'class')} never {occur} ({named}), and training data "
+        f"have {agreeing(missing, 'it', 'them')}"
+    )
     return Alarm("classes", f"{said}: is part of the suite missing?")
 
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.core.files import Place, ending_of, name_of, read_text
 from neuralcov.results.input_table import InputTable
@@ -38,7 +39,7 @@ def _read_csv(text: str) -> dict[str, Sequence[Any]]:
     names = rows[0] if rows else []
     for number, row in enumerate(rows[1:], start=2):
         if len(row) != len(names):
-            raise ValueError(f"line {number} has {len(row)} values, the first {len(names)}")
+            raise ValueError(f"line {number} has {counted(len(row), 'value')}, the first {len(names)}")
     return {name: [_value(name, row[i]) for row in rows[1:]] for i, name in enumerate(names)}
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.core.errors import InputError
 from neuralcov.core.input_names import TAKEN, pick_columns
 from neuralcov.core.memory import require_room
@@ -169,13 +170,15 @@ def _lengths(
     if not count:
         return None, None
     note = (
-        f"{path}: {count:,} of {tokens.numel():,} tokens are taken as padding ({padding} behind a text's end) and left "
+        f"{path}: {count:,} of {counted(tokens.numel(), 'token')} {agreeing(count, 'is', 'are')} taken "
+        f"as padding ({padding} behind a text's end) and left "
         "out; --padding TOKEN names another token, --padding none keeps them all"
     )
     before = int((tokens[:, 0] == padding).sum())
     if before:
         note += (
-            f"; {before:,} texts begin with {padding}, which is not left out: store an attention_mask beside input_ids"
+            f"; {counted(before, 'text')} {agreeing(before, 'begins', 'begin')} with {padding}, "
+            f"which is not left out: store an attention_mask beside input_ids"
         )
     return lengths, note
 

@@ -12,6 +12,7 @@ import torch
 from torch.utils.hooks import RemovableHandle
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding, Unmeasured
 from neuralcov.core.guards import with_ordinary_tensors
@@ -212,7 +213,9 @@ class Tap(LayerHooks):
         members = Members.of(inputs, self.batch_axis, batch.batch, form_of(self.model))
         size = members.size
         if batch.labels is not None and batch.labels.shape[0] != size:
-            raise InputError(f"{batch.labels.shape[0]} labels for {size} inputs: expected one label per input")
+            raise InputError(
+                f"{counted(batch.labels.shape[0], 'label')} for {counted(size, 'input')}: expected one label per input"
+            )
         forward_pass = self._begin_pass(inputs, members, batch.lengths if lengths is None else lengths)
         if relevance:
             self._refuse_relevance()
@@ -261,11 +264,11 @@ class Tap(LayerHooks):
         inputs = as_arguments(self.model, to_device(batch.inputs, self.device))
         members = Members.of(inputs, self.batch_axis, batch.batch, form_of(self.model))
         if members.size < 2 or not members.only_tensors():
-            held = f"{members.size} inputs" if members.size < 2 else "inputs with objects other than tensors"
+            held = counted(members.size, "input") if members.size < 2 else "inputs with objects other than tensors"
             raise InputError(f"a probe of {held}: expected two or more inputs that are tensors")
         with self.open(), torch.no_grad():
             if not self._probe.ask(members, self._layers.widths):
-                raise InputError(f"{members.size} inputs cannot be probed{self.known_rows.why_not}")
+                raise InputError(f"{counted(members.size, 'input')} cannot be probed{self.known_rows.why_not}")
         self.known_rows.say()
 
     def _noted(self, members: Members, rows: Sequence[int]) -> dict[str, Note]:

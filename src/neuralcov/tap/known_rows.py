@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.core.errors import CoverageWarning, LayerError, MismatchError
 from neuralcov.tap.axes import OutputAxes
 from neuralcov.tap.rows import INPUT_MAJOR, UNDECIDED, Note, RowOrder, find_order, likely_order, without
@@ -198,7 +199,8 @@ class KnownRows:
         named = [f"{layer!r} ({why})" for layer, why in self.left_out.items()][:_NAMED]
         more = len(self.left_out) - len(named)
         return (
-            f"{len(self.left_out)} layers were left out, whose rows could not be told apart by input: "
+            f"{counted(len(self.left_out), 'layer')} {agreeing(len(self.left_out), 'was', 'were')} left "
+            f"out, whose rows could not be told apart by input: "
             + ", ".join(named)
             + (f" and {more} more" if more else "")
             + f"; choose layers without them (layers={without(self.left_out)!r}), or pass rows="

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from neuralcov.core.arguments import matches, split_globs, without_match
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import CoverageWarning, LayerError
 from neuralcov.tap.axes import is_layer_by_default, is_unreadable
 
@@ -71,7 +72,8 @@ def _inside_scripted(named: dict[str, nn.Module]) -> list[str]:
 
 def _say_hidden(hidden: list[str], *, nothing_else: bool) -> None:
     sentence = (
-        f"{len(hidden)} layers cannot be measured, being parts of scripted, traced or exported modules that run as a "
+        f"{counted(len(hidden), 'layer')} cannot be measured, inside scripted, traced or exported "
+        f"modules that run as a "
         f"whole: {', '.join(map(repr, hidden[:_LISTED]))}; measure the model before it became one"
     )
     if nothing_else:

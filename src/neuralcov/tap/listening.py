@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.core.findings import Finding
 from neuralcov.tap.forward_pass import ForwardPass
@@ -74,7 +75,7 @@ class Heard:
             by_times.setdefault(times, []).append(layer)
         for times, layers in by_times.items():
             named = ", ".join(map(repr, layers[:_NAMED]))
-            more = f" and {len(layers) - _NAMED} more layers" if len(layers) > _NAMED else ""
+            more = f" and {counted(len(layers) - _NAMED, 'more layer')}" if len(layers) > _NAMED else ""
             said.append(f"{_passes(times)} without a call of {named}{more}, whose neurons count as not covered by them")
         if self.empty:
             said.append(f"{_passes(self.empty)} without a call of any layer, of which nothing is observed")

@@ -102,7 +102,7 @@ def test_relevance_that_is_not_finite_leaves_the_input_out():
     training, tests = explained(1, 30), explained(2, 20)
     tests.relevance["c"][7, 2] = torch.nan
     coverage = measured(nc.NPC(), training, tests)
-    with pytest.warns(nc.CoverageWarning, match="1 inputs with NaN or infinite outputs"):
+    with pytest.warns(nc.CoverageWarning, match="1 input with NaN or infinite outputs"):
         value = coverage.values()["NPC(0.7)"]
     kept = torch.tensor([i for i in range(20) if i != 7])
     assert value == unused(measured(nc.NPC(), training, tests.take(kept)))

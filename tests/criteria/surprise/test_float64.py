@@ -199,13 +199,13 @@ def test_what_statistics_cannot_hold_is_left_out_and_counted(criterion):
     expected = scores(fitted(criterion, training, classes), tests, labels)
     training[7], tests[3] = 1e200, 1e200
     coverage = nc.Coverage.of_layers({"a": WIDTH}, [criterion])
-    with pytest.warns(nc.CoverageWarning, match="1 training inputs with NaN or infinite outputs"):
+    with pytest.warns(nc.CoverageWarning, match="1 training input with NaN or infinite outputs"):
         coverage.calibrate(activations={"a": training}, predictions=classes)
     found = scores(coverage, tests, labels)
     assert np.isnan(found).nonzero()[0].tolist() == [3]
     assert np.isfinite(expected).all()
     coverage.update(activations={"a": tests}, predictions=labels)
-    with pytest.warns(nc.CoverageWarning, match="1 inputs with NaN or infinite outputs were left out"):
+    with pytest.warns(nc.CoverageWarning, match="1 input with NaN or infinite outputs was left out"):
         coverage.values()
 
 

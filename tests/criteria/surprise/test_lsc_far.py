@@ -202,7 +202,7 @@ def test_surprises_beyond_float64_are_left_out_and_counted():
     found = scores(coverage, tests, np.zeros(3, int))
     assert np.isnan(found).tolist() == [False, False, True]
     coverage.update(activations={"a": tests})
-    with pytest.warns(nc.CoverageWarning, match="1 inputs were left out"):
+    with pytest.warns(nc.CoverageWarning, match="1 input was left out"):
         coverage.values()
 
 

@@ -152,7 +152,7 @@ def test_seeds_that_break_the_model_are_left_out():
     campaign = fuzzer.run(iterations=10)
     assert campaign.state.corpus.entries["prediction"][1:3].tolist() == [-1, -1]
     assert campaign.excluded == {1: "NaN or infinite outputs", 2: "ValueError: an overflow: too light"}
-    with pytest.raises(InputError, match="none of 1 inputs can serve as a seed; input 0: ValueError"):
+    with pytest.raises(InputError, match="none of 1 input can serve as a seed; input 0: ValueError"):
         small(Broken(), grey(0.9)).run(iterations=1)
 
 

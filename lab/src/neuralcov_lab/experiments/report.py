@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from neuralcov.core.counted import counted
 from neuralcov_lab.experiments import paper, plots, tables, takeaways
 from neuralcov_lab.experiments.companions import BESIDE, LATER, checks, joined
 from neuralcov_lab.experiments.comparisons import Comparison, comparisons
@@ -117,7 +118,7 @@ def _beside_later(found: Sequence[Comparison]) -> list[str]:
     missed = Counter(one.experiment for one in found if "SNAC" in one.runs and LATER not in one.runs)
     without = ", ".join(f"{experiment} {count}" for experiment, count in missed.items())
     runs = Counter(len(next(iter(one.runs.values()))) for one in alike)
-    each = ", ".join(f"{count} in {number} run{'' if number == 1 else 's'}" for number, count in sorted(runs.items()))
+    each = ", ".join(f"{count} in {counted(number, 'run')}" for number, count in sorted(runs.items()))
     return [
         f"## Beside {LATER}, on the same orders",
         f"{LATER} came later and was judged on {len(alike)} orders ({each}). Here all criteria are, on these orders "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.core.counts import VALID
 from neuralcov.core.layout import in_execution_order
 from neuralcov.criteria.lvc.learnt import LVCLearnt
@@ -19,19 +20,23 @@ def sentences(learnt: LVCLearnt, state: LVCState) -> tuple[str, ...]:
     crowded = {name: far for name, far in zip(learnt.names, met, strict=True) if far > SLOTS}
     if crowded:
         said.append(
-            f"{max(crowded.values())} inputs lie over {FAR:g} times as far out as training inputs in "
+            f"{counted(max(crowded.values()), 'input')} lie over {FAR:g} times as far out as training inputs in "
             f"{', '.join(crowded)}: more than {SLOTS}, so that none of them counts there"
         )
     if learnt.seen < 10 * widest:
-        said.append(f"calibrated on {learnt.seen} inputs, fewer than 10 times the widest layer ({widest} neurons)")
+        said.append(
+            f"calibrated on {counted(learnt.seen, 'input')}, fewer than 10 times the widest layer ({widest} neurons)"
+        )
     if 0 < valid < 2 * widest:
         said.append(
-            f"{valid} inputs are fewer than twice the widest layer ({widest} neurons): "
+            f"{counted(valid, 'input')} {agreeing(valid, 'is', 'are')} fewer than twice the widest "
+            f"layer ({widest} neurons): "
             "in such a layer the value falls short by 9 % or more; compare suites of equal size only"
         )
     elif 0 < valid < 10 * widest:
         said.append(
-            f"{valid} inputs are fewer than 10 times the widest layer ({widest} neurons): "
+            f"{counted(valid, 'input')} {agreeing(valid, 'is', 'are')} fewer than 10 times the widest "
+            f"layer ({widest} neurons): "
             "in such a layer the value falls short by 2 to 9 %; compare suites of equal size"
         )
     return tuple(said)

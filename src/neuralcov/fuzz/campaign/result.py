@@ -13,6 +13,7 @@ import numpy as np
 from torch import Tensor
 
 from neuralcov.core.abundance import share_interval
+from neuralcov.core.counted import counted
 from neuralcov.fuzz.campaign.state import CampaignState
 from neuralcov.fuzz.faults.fault import Fault, grouped
 from neuralcov.fuzz.faults.quality import classes_reached, scaled_entropy
@@ -88,8 +89,9 @@ class Campaign:
 
     def __repr__(self) -> str:
         return (
-            f"Campaign({self.iterations} seeds, {self.outputs} kept, {len(self.faults)} faults in "
-            f"{self.stats.classes} classes, {self.stats.seconds:.1f} s)"
+            f"Campaign({counted(self.iterations, 'seed')}, {self.outputs} kept, "
+            f"{counted(len(self.faults), 'fault')} in "
+            f"{counted(self.stats.classes, 'class')}, {self.stats.seconds:.1f} s)"
         )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from typing_extensions import override
 
+from neuralcov.core.counted import counted
 from neuralcov.fuzz.campaign.result import Stats
 
 if TYPE_CHECKING:
@@ -88,9 +89,10 @@ def line_of(stats: Stats) -> str:
     """Return everything in one line."""
     coverage = ", ".join(f"{name} {value:.6g} (+{stats.growth[name]:.4g})" for name, value in stats.values.items())
     return (
-        f"{stats.seconds:.0f} s: {stats.iterations:,} seeds, {stats.candidates:,} candidates, "
+        f"{stats.seconds:.0f} s: {counted(stats.iterations, 'seed')}, {counted(stats.candidates, 'candidate')}, "
         f"{stats.per_second:,.0f} judged/s, {stats.kept:,} kept ({stats.admitted:.1%} of judged), "
-        f"{stats.distinct:,} different faults from {stats.roots:,} seeds in {stats.classes} classes, last new one "
+        f"{counted(stats.distinct, 'different fault')} from {counted(stats.roots, 'seed')} in "
+        f"{counted(stats.classes, 'class')}, last new one "
         f"{stats.since_fault:.0f} s ago"
         + (f"; {coverage}" if coverage else "")
         + (f"; {stats.still_new}" if stats.still_new else "")

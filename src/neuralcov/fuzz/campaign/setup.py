@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError, MismatchError
 from neuralcov.core.records import fingerprint
 from neuralcov.coverage.coverage import Coverage
@@ -208,7 +209,7 @@ def checked_labels(labels: Any, count: int, device: torch.device) -> Tensor | No
     if found is None:
         return None
     if len(found) != count:
-        raise InputError(f"{len(found)} labels for {count} inputs: expected one label per input")
+        raise InputError(f"{counted(len(found), 'label')} for {counted(count, 'input')}: expected one label per input")
     if int(found.min()) < 0:
         raise InputError(f"a label {int(found.min())}: expected classes from 0 on")
     return found.long().to(device)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.fuzz.search.runner import ModelRunner, RunResult
 from neuralcov.tap.probabilities import PREDICTED
@@ -67,7 +68,7 @@ def survey(
         outputs += result.outputs
     if not can_be_seed.any():
         row, reason = next(iter(excluded.items()))
-        raise InputError(f"none of {len(roots)} inputs can serve as a seed; input {row}: {reason}")
+        raise InputError(f"none of {counted(len(roots), 'input')} can serve as a seed; input {row}: {reason}")
     everything = RunResult(np.concatenate(rows), None, torch.ones(0, dtype=torch.bool), outputs, {})
     return SeedReport(predictions, can_be_seed, excluded, everything, (near, rivals) if margins else None)
 

@@ -51,8 +51,8 @@ _LABELS = (
     "idea chooses the inputs to label itself; the second table gives the same labels to learning from labels."
 )
 _PROMPTS = (
-    "Texts ranked as prompts are before anything is generated: by the distance of hidden states from those of training "
-    "texts, MDSC without classes, and by the rarity of LCC's kinds. The network says nothing of an answer. APFD:"
+    "Texts ranked by the states of our own classifiers: by their distance from those of training texts, MDSC without "
+    "classes, and by the rarity of LCC's kinds, which hold the class decided. APFD:"
 )
 _SENTENCES = (
     "A published sentence encoder that was not trained here, the small Universal Sentence Encoder, turns each text "
