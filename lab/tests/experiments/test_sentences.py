@@ -11,6 +11,7 @@ from neuralcov_lab import zoo
 from neuralcov_lab.experiments.context import ExperimentContext
 from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.scales import FULL, SMOKE
+from neuralcov_lab.experiments.selecting import reading
 from neuralcov_lab.experiments.selecting import sentences as module
 from neuralcov_lab.experiments.selecting.page import select_page
 from neuralcov_lab.experiments.selecting.plan import plan
@@ -82,3 +83,16 @@ def test_both_data_sets_are_planned_at_full_scale():
     names = {job.name for job in plan(FULL)}
     assert {"select.sentences-newsgroups", "select.sentences-imdb"} <= names
     assert not any("sentences" in job.name for job in plan(SMOKE))
+
+
+def test_features_tell_the_texts_of_a_subject_apart(small, tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "require", lambda name: tmp_path)
+    monkeypatch.setattr(reading, "cache_folder", lambda: tmp_path / "cache")
+    context = ExperimentContext(SMOKE)
+    found = reading.read_features(context, "transformer-toy")
+    assert {name: own.shape for name, own in found.items()} == dict.fromkeys(
+        ("nominal", "shifted", "shifted more"), (500, 16)
+    )
+    assert found["nominal"].std(0)[0] > found["nominal"].std(0)[-1] > 0
+    monkeypatch.setattr(zoo, "sentence_encoder", lambda: pytest.fail("it was read before"))
+    assert (reading.read_features(context, "transformer-toy")["shifted"] == found["shifted"]).all()

@@ -7,7 +7,7 @@ from statistics import fmean
 
 from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.selecting.clusters import FIRST
-from neuralcov_lab.experiments.selecting.figures import PERCENTS
+from neuralcov_lab.experiments.selecting.figures import PERCENTS, difference
 from neuralcov_lab.experiments.selecting.judging import CLOTHO, FEWEST_FAULTS, LEARNT
 from neuralcov_lab.experiments.selecting.orders import CANDIDATES, GINI, OURS, PROMPTS
 from neuralcov_lab.experiments.selecting.summary import (
@@ -234,10 +234,12 @@ def _sentences(sets: Sequence[JudgedSet]) -> list[str]:
     for own in sets:
         row = [own.label, f"{own.result['faults']:,} of {own.result['inputs']:,}"]
         row += [f"{100 * own.mean(WITHOUT, method, APFD):.1f}" for method in methods]
+        apart = difference(own.values(WITHOUT, PROMPTS, APFD), own.values(WITHOUT, "random", APFD))
+        row.append(_range((100 * apart[0], 100 * apart[1], 100 * apart[2])))
         row += [f"{own.mean(WITHOUT, method, 'at 5 %'):.3f}" for method in ("random", GINI, PROMPTS)]
         rows.append(row)
     first = [f"in the first 5 %: {method}" for method in ("random", GINI, PROMPTS)]
-    found = markdown(["test set", "faults", *methods, *first], rows)
+    found = markdown(["test set", "faults", *methods, f"{PROMPTS} less random", *first], rows)
     judged = []
     for own in sets:
         row = [own.label]

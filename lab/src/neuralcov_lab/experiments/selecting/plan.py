@@ -12,6 +12,7 @@ from neuralcov_lab.experiments.scales import FULL, SMOKE, Scale
 from neuralcov_lab.experiments.selecting.judging import judge
 from neuralcov_lab.experiments.selecting.measuring import measured
 from neuralcov_lab.experiments.selecting.named import WEAK_DIGITS, WEAK_FASHION
+from neuralcov_lab.experiments.selecting.reading import SENTENCES, read_features
 from neuralcov_lab.experiments.selecting.sentences import sentences
 from neuralcov_lab.experiments.selecting.shifts import NOMINAL, STRENGTHS
 
@@ -31,11 +32,11 @@ _SUBJECTS: dict[str, dict[str, str | None]] = {
         "mlp-fashion-mnist": "deepgd-lenet4",
         "convnet-fashion-mnist": "deepgd-lenet4",
         "mlp-letter": None,
-        "transformer-newsgroups": None,
+        "transformer-newsgroups": SENTENCES,
         "vgg16_bn": "resnet50",
         "resnet50": "mobilenet_v2",
         "mobilenet_v2": "resnet50",
-        "lstm": None,
+        "lstm": SENTENCES,
     },
 }
 # Data whose texts a published sentence encoder reads, which has to be fetched.
@@ -87,17 +88,21 @@ def select(
     Args:
         context: scale, device and seed.
         subject: by name.
-        other: a network for the same inputs, whose features tell clusters of faults.
+        other: a network for the same inputs, or the sentence encoder, whose features tell clusters of faults.
         pools: how many half pools.
         searched: in how many of them the slow greedy orders are made.
         labels: labelled inputs of a pool that weights are learnt from, at most a fifth of it.
     """
     found = measured(context, subject, searched)
-    beside = {} if other is None else measured(context, other, searched)
-    sets = {}
-    for name, strength in STRENGTHS.items():
-        features = beside[name].columns["features"] if beside else None
-        sets[name] = judge(context, found[name], strength, pools, searched, labels, features)
+    features: dict[str, np.ndarray] = {}
+    if other == SENTENCES:
+        features = read_features(context, subject)
+    elif other is not None:
+        features = {name: own.columns["features"] for name, own in measured(context, other, searched).items()}
+    sets = {
+        name: judge(context, found[name], strength, pools, searched, labels, features.get(name))
+        for name, strength in STRENGTHS.items()
+    }
     alone, ranking = np.asarray(found[NOMINAL].columns["seconds"]).tolist()
     return {
         "sets": {name: own for name, own in sets.items() if own is not None},

@@ -115,12 +115,12 @@ class Encoder(nn.Module):
         return torch.cat(parts).double()
 
 
-def in_pieces(samples: Samples, pieces: Pieces) -> Samples:
+def in_pieces(samples: Samples, pieces: Pieces, steps: int = STEPS) -> Samples:
     """Return texts of numbered words as the encoder's tokens; words that have no number of their own are left out."""
     words = samples.words
     assert words is not None
     texts = (" ".join(words[number] for number in row if number > UNKNOWN) for row in samples.inputs.tolist())
-    tokens = torch.from_numpy(pieces.encode(texts, STEPS)).to(samples.inputs.device)
+    tokens = torch.from_numpy(pieces.encode(texts, steps)).to(samples.inputs.device)
     lengths = (tokens != PADDING).sum(1).clamp(min=1)
     return replace(samples, inputs=tokens, lengths=lengths, words=None)
 
