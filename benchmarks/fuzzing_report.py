@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report import DOCS, _filled, _table
+from benchmarks.report import DOCS, filled
+from benchmarks.tables import table
 from neuralcov.sources.names import criterion_from_text
 
 
@@ -16,16 +18,18 @@ def main() -> None:
     page = DOCS / "fuzzing.md"
     results = json.loads(Path(sys.argv[1]).read_text())
     where = "cpu" if "CPU" in results["about"]["device"] else "gpu"
-    page.write_text(_filled(page.read_text(), f"{where} campaign", tables(results)))
+    page.write_text(filled(page.read_text(), f"{where} campaign", tables(results)))
 
 
 def tables(results: dict[str, Any]) -> str:
     """What was measured with, how fast, and where the time goes."""
     about = results["about"]
     shown = [
-        f"{about['device']}, PyTorch {about['torch']}; {about['network']}, {about['seeds']:,} seeds, "
-        f"{about['training images']:,} training images for calibration; the plain forward pass does "
-        f"{about['plain forward, images per second']:,.0f} images per second.",
+        _lines(
+            f"{about['device']}, PyTorch {about['torch']}; {about['network']}, {about['seeds']:,} seeds, "
+            f"{about['training images']:,} training images for calibration; the plain forward pass does "
+            f"{about['plain forward, images per second']:,.0f} images per second."
+        ),
         _rates(results.get("rates", {})),
         _stylising(results.get("stylising", {})),
         _parts(results.get("parts of a wave", {})),
@@ -46,8 +50,12 @@ def _rates(rows: dict[str, Any]) -> str:
         rate = row["judged per second"]
         each = [f"{rate:,.0f}" if rate >= 100 else f"{rate:.3g}", f"{row['mutants made per second']:,.0f}"]
         lines.append([_named(name), f"{row['wave']:,}", *each, f"{row['share kept']:.1%}"])
-    table = _table(header, lines) if lines else ""
-    return table + (f"\n\nNot measured, for want of time: {', '.join(waiting)}." if waiting else "")
+    rows_table = table(header, lines) if lines else ""
+    return rows_table + ("\n\n" + _lines(f"Not measured, for want of time: {', '.join(waiting)}.") if waiting else "")
+
+
+def _lines(text: str) -> str:
+    return textwrap.fill(text, 150, break_long_words=False, break_on_hyphens=False)
 
 
 def _named(guide: str) -> str:

@@ -96,6 +96,20 @@ def test_averaging_over_tokens_uses_the_mask():
     assert found[1].tolist() == [0, 0, 0]
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_mask_changes_nothing_but_what_it_leaves_out(dtype):
+    """All tokens by a mask are all tokens without one, to the last bit; some are averaged in float32 or wider."""
+    output = torch.randn(3, 40, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    everything = Padding.of_mask(torch.ones(3, 40, dtype=torch.bool))
+    plain = to_neurons(output, 3, LINEAR, "x", order=RowOrder(0))
+    assert torch.equal(to_neurons(output, 3, LINEAR, "x", everything, order=RowOrder(0)), plain)
+    mask = torch.arange(40) < torch.tensor([[40], [7], [0]])
+    found = to_neurons(output, 3, LINEAR, "x", Padding.of_mask(mask), order=RowOrder(0))
+    assert found.dtype == plain.dtype
+    expected = torch.stack([output[0].double().mean(0), output[1, :7].double().mean(0), torch.zeros(5).double()])
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_nan_in_a_masked_token_does_not_leak():
     output = torch.ones(1, 2, 3)
     output[0, 1] = torch.nan

@@ -18,7 +18,7 @@ from neuralcov_lab.experiments.searching.measures import (
     nearest,
     outputs_in_three_ways,
 )
-from neuralcov_lab.experiments.searching.page import guides_lead
+from neuralcov_lab.experiments.searching.page import _factors_table, guides_lead
 from neuralcov_lab.experiments.searching.subjects import features, predicted, search_subject
 
 
@@ -186,6 +186,23 @@ def test_the_lead_says_where_twice_as_much_is_found():
     assert guides_lead(jobs).endswith(f"{lacking}. Fewer pairs of classes or clusters: clusters on last.")
 
 
+def test_factors_compare_runs_from_the_same_seeds():
+    def job(way, run, distinct):
+        found = {"calls": 1000, "roots": distinct, "natural": 0, "pairs": 9, "clusters": 5, "distinct": distinct}
+        content = {"parameters": {"network": "one", "way": way, "run": run}, "result": found}
+        return JobResult(f"{way} {run}", content)
+
+    jobs = [job(guides.RANDOM, run, count) for run, count in enumerate((40, 60, 50, 500))]
+    jobs += [job(guides.DEFAULT, run, count) for run, count in enumerate((88, 120, 105))]
+    row = next(line for line in _factors_table(jobs, [guides.DEFAULT]).splitlines() if guides.DEFAULT in line)
+    # Student's t of three runs is 4.30: 2.2, 2.0 and 2.1 have a geometric mean of 2.098, and logarithms .0477 apart.
+    low, high = (2.098 * np.exp(sign * 4.30 * 0.0477 / 3**0.5) for sign in (-1, 1))
+    assert f"| 2.09 × ({low:.2f} to {high:.2f}) |" in row
+    assert "| – | 1.00 × (1.00 to 1.00) |" in row
+    assert "×" in _factors_table(jobs[:2] + jobs[4:6], [guides.DEFAULT])
+    assert "to" not in _factors_table(jobs[:2] + jobs[4:6], [guides.DEFAULT])
+
+
 def test_the_full_scale_has_three_image_networks_and_the_lstm():
     networks = {job.parameters["network"] for job in guides.plan(FULL)}
     assert networks == {"resnet50", "vgg16_bn", "mobilenet_v2", "lstm"}
@@ -202,3 +219,10 @@ def test_faults_of_reviews_are_judged_by_networks_of_other_seeds():
     assert min((seen == labels).float().mean() for seen in (first, second)) > 0.7
     assert not torch.equal(first, second)
     assert FaultJudge.of(found).centres is not None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_retraining_runs_on_a_gpu():
+    accuracy = retraining.retrain(ExperimentContext(SMOKE.smaller(2), "cuda"), "digits", 0)["accuracy"]
+    assert accuracy["with faults"]["faults from test inputs"] > accuracy["before"]["faults from test inputs"] == 0

@@ -267,7 +267,7 @@ def call(model: nn.Module, inputs: Any) -> Any:
 
 
 class TokenWeights:
-    """What each token counts in the average of its input, worked out once for all layers that share a mask.
+    """Which tokens count in the average of their input, worked out once for all layers that share a mask.
 
     Args:
         tokens: ``(batch, tokens)``, false at padding.
@@ -278,13 +278,12 @@ class TokenWeights:
         self._known: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = {}
 
     def like(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return where padding is, ``(batch, tokens, 1)``, and the share of each token, ``(batch, tokens)``."""
+        """Return where padding is, ``(batch, tokens, 1)``, and how many other tokens inputs have, ``(batch, 1)``."""
         if (device, dtype) not in self._known:
             tokens = self.tokens.to(device)
-            counts = tokens.to(dtype)
             # An input of padding alone has no token to average: zeros, not a division by zero.
-            share = counts / counts.sum(1, keepdim=True).clamp(min=1)
-            self._known[device, dtype] = ~tokens[:, :, None], share
+            counts = tokens.sum(1, keepdim=True).clamp(min=1).to(dtype)
+            self._known[device, dtype] = ~tokens[:, :, None], counts
         return self._known[device, dtype]
 
 

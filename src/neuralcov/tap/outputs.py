@@ -112,8 +112,9 @@ def _average(output: Tensor, weights: TokenWeights | None) -> Tensor:
     if weights is not None:
         if output.dim() > 3:
             output = output.detach().mean(dim=tuple(range(2, output.dim() - 1)), dtype=dtype)
-        padding, share = weights.like(output.device, dtype)
-        return torch.einsum("btc,bt->bc", output.detach().to(dtype).masked_fill(padding, 0), share)
+        padding, counts = weights.like(output.device, dtype)
+        # Half precision is widened while it is added up: a wide copy of every token would take most of the time.
+        return output.detach().masked_fill(padding, 0).sum(1, dtype=dtype).div_(counts)
     if _is_large(output) and output.is_contiguous():
         return middle_means(output.detach().flatten(1, -2))
     return output.detach().mean(dim=tuple(range(1, output.dim() - 1)), dtype=dtype)

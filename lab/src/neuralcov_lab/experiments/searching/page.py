@@ -16,16 +16,18 @@ from neuralcov_lab.experiments.tables import markdown
 _GUIDES = (
     "What each way of searching finds at an equal number of calls of the model. Validity is checked for every mutant, "
     "random ones too. Figures are per 1,000 calls, but for pairs and clusters, which are counts; means over runs from "
-    "other seeds, ± standard deviation. Factors above are ratios of means, with the 95 % interval of the ratio over "
-    "runs from the same seeds (Student's, of its logarithm). A distinct fault is another seed or another wrong class, "
-    "a natural one is read rightly by the other networks; clusters are those of 100 cells of another network's "
-    "features of test inputs that hold a fault; change is the mean absolute change of the distinct faults' pixels, 1 "
-    "being the whole range; FID is to the seeds, where `neuralcov data get inception` was there."
+    "other seeds, ± standard deviation. Factors above are ratios of means over runs that both have, with the 95 % "
+    "interval of the ratio over runs from the same seeds (Student's, of its logarithm). A distinct fault is another "
+    "seed or another wrong class, a natural one is read rightly by the other networks; clusters are those of 100 "
+    "cells of another network's features of test inputs that hold a fault; change is the mean absolute change of the "
+    "distinct faults' pixels, 1 being the whole range; FID is to the seeds, where `neuralcov data get inception` was "
+    "there."
 )
 _RULES = (
     "Outputs are the mutants that were kept. Faults among them are counted in three ways: the class is not the label; "
     "the same where the seed was read rightly; the class is not that of the mutant's parent. `published` are the rules "
-    "of the NLC paper's public artefact, `paper` those of its text, `ours` our own, all under Algorithm 1."
+    "of the NLC paper's public artefact, `paper` those of its text, `ours` our own, all under Algorithm 1. "
+    "Random mutation keeps everything and checks no validity, so that rules of validity change nothing there."
 )
 _RETRAINING = (
     "Accuracy of a network before and after further training on its training data, with and without faults that were "
@@ -40,8 +42,9 @@ _SAID_OF_CONTINUOUS = (
     "The same with other mutations: bands and squares that a constant is added to, after the idea of BET (Wang et al., "
     "ISSTA 2022), of whose paper only the abstract was at hand. They are the only mutations, or join the usual ones."
 )
-# Where runs are few: Student's t for 95 %, from two runs on.
-_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
+# Intervals need so many runs; with two they say nothing. Student's t for 95 %, from so many runs on.
+_FEWEST_RUNS = 3
+_STUDENT = (4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26)
 _THREE = ("against the label", "of seeds that were right", "against the parent")
 
 
@@ -91,7 +94,14 @@ def _factors_table(jobs: Sequence[JobResult], ways: Sequence[str]) -> str:
             factors = _factors(runs, way)
             if factors:
                 told = [_factor_in_words(runs, way, name, factors.get(name)) for name in names]
-                rows.append([network, way + (" (the default)" if way == DEFAULT else ""), str(len(runs[way])), *told])
+                rows.append(
+                    [
+                        network,
+                        way + (" (the default)" if way == DEFAULT else ""),
+                        str(len(_pairs(runs, way, "distinct"))),
+                        *told,
+                    ]
+                )
     return markdown(["network", "searched by", "runs", *names], rows) if rows else ""
 
 
@@ -113,26 +123,33 @@ def _by(jobs: Sequence[JobResult], key: Callable[[JobResult], str], network: str
 
 
 def _factors(runs: Runs, way: str) -> dict[str, float]:
-    """Return what a way finds over what random finds: ratios of means, of faults per call of the model."""
+    """Return what a way finds over what random finds: ratios of means over the runs that both have."""
     found = {}
-    for name in (*_DOUBLED, *_NO_FEWER) if RANDOM in runs and way in runs else ():
-        ours, theirs = ([_told(run, name) for run in runs[each]] for each in (way, RANDOM))
-        unknown = any(number is None for number in (*ours, *theirs))
-        if not unknown and fmean(number or 0 for number in theirs):
-            found[name] = fmean(n or 0 for n in ours) / fmean(n or 0 for n in theirs)
+    for name in (*_DOUBLED, *_NO_FEWER):
+        pairs = _pairs(runs, way, name)
+        told = [(ours, theirs) for ours, theirs in pairs if ours is not None and theirs is not None]
+        if told and len(told) == len(pairs) and any(theirs for _, theirs in told):
+            found[name] = sum(ours for ours, _ in told) / sum(theirs for _, theirs in told)
     return found
+
+
+def _pairs(runs: Runs, way: str, name: str) -> list[tuple[float | None, float | None]]:
+    """Return what a way and random find in the runs that both have, whose seeds are the same."""
+    theirs = {run["run"]: run for run in runs.get(RANDOM, [])}
+    return [
+        (_told(ours, name), _told(theirs[ours["run"]], name)) for ours in runs.get(way, []) if ours["run"] in theirs
+    ]
 
 
 def _factor_in_words(runs: Runs, way: str, name: str, factor: float | None) -> str:
     """Return a factor with its interval, where runs of both from the same seeds found anything."""
     if factor is None:
         return "–"
-    theirs = {run["run"]: run for run in runs[RANDOM]}
-    pairs = [(_told(ours, name), _told(theirs[ours["run"]], name)) for ours in runs[way] if ours["run"] in theirs]
-    if len(pairs) < 2 or not all(our and their for our, their in pairs):
+    pairs = _pairs(runs, way, name)
+    if len(pairs) < _FEWEST_RUNS or not all(our and their for our, their in pairs):
         return f"{factor:.2f} ×"
     logs = [log(our / their) for our, their in pairs if our and their]
-    reach = _STUDENT[min(len(logs), len(_STUDENT) + 1) - 2] * stdev(logs) / sqrt(len(logs))
+    reach = _STUDENT[min(len(logs) - _FEWEST_RUNS, len(_STUDENT) - 1)] * stdev(logs) / sqrt(len(logs))
     return f"{factor:.2f} × ({exp(fmean(logs) - reach):.2f} to {exp(fmean(logs) + reach):.2f})"
 
 

@@ -86,7 +86,8 @@ def _found(
     with quiet():
         done = fuzzer.run(calls=20 * wanted, faults=wanted, progress=False)
     faults = distinct_faults(done)[:wanted]
-    return torch.stack([fault.input for fault in faults]), torch.tensor([fault.label for fault in faults])
+    inputs = torch.stack([fault.input for fault in faults]).to(context.device)
+    return inputs, torch.tensor([fault.label for fault in faults], device=context.device)
 
 
 def _test_sets(context: ExperimentContext, subject: SearchSubject) -> dict[str, tuple[Tensor, Tensor]]:
