@@ -189,7 +189,7 @@ def test_report_writes_pages_json_and_plots(everything):
 
 @pytest.mark.parametrize(
     ("folder", "pages"),
-    [(".", 12), ("small", 11), ("fuzz-cpu", 1), ("fuzz-full", 2), ("fuzz-digits", 3)],
+    [(".", 12), ("small", 11), ("fuzz-cpu", 1), ("fuzz-full", 2), ("fuzz-digits", 3), ("text-earlier", 1)],
 )
 def test_committed_results_are_what_their_jobs_say(tmp_path, folder, pages):
     """Every page is as its jobs have it; pages that only say that nothing was judged are not kept."""
