@@ -13,8 +13,9 @@ from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.scales import FULL, SMOKE
 from neuralcov_lab.experiments.selecting import reading
 from neuralcov_lab.experiments.selecting import sentences as module
+from neuralcov_lab.experiments.selecting import strangers as strangers_module
 from neuralcov_lab.experiments.selecting.page import select_page
-from neuralcov_lab.experiments.selecting.plan import plan
+from neuralcov_lab.experiments.selecting.plan import plan, select
 from neuralcov_lab.experiments.selecting.sentences import by_states, fitted, in_pieces, sentences
 from neuralcov_lab.experiments.toys import toy_reviews
 from neuralcov_lab.networks.sentence_encoder import SentenceEncoder
@@ -39,6 +40,16 @@ def test_the_classifier_is_the_logistic_regression():
         head = fitted(given, labels)
         assert head(given).argmax(1).eq(labels).double().mean() > 0.9
         assert len(head.weight) == len(labels.unique())
+
+
+@pytest.fixture
+def done(tmp_path, monkeypatch):
+    """A job on a toy, so that there is a page."""
+    monkeypatch.setenv("NEURALCOV_DATA", str(tmp_path))
+    result = select(ExperimentContext(SMOKE), "mlp-toy", None, 2, 1, 50)
+    return JobResult(
+        "select.mlp-toy", {"parameters": {"subject": "mlp-toy"}, "experiments": ["select"], "result": result}
+    )
 
 
 @pytest.fixture
@@ -96,3 +107,14 @@ def test_features_tell_the_texts_of_a_subject_apart(small, tmp_path, monkeypatch
     assert found["nominal"].std(0)[0] > found["nominal"].std(0)[-1] > 0
     monkeypatch.setattr(zoo, "sentence_encoder", lambda: pytest.fail("it was read before"))
     assert (reading.read_features(context, "transformer-toy")["shifted"] == found["shifted"]).all()
+
+
+def test_strange_texts_are_counted_among_the_first(done, small, tmp_path, monkeypatch):
+    monkeypatch.setattr(strangers_module, "require", lambda name: tmp_path)
+    found = strangers_module.strangers(ExperimentContext(SMOKE), known=100, usual=30, strange=10)
+    assert set(found["strangers"]) == {"film reviews", "words replaced"}
+    counts = found["strangers"]["film reviews"]
+    assert counts["50"] == counts["200"] == 10
+    content = {"parameters": {}, "experiments": ["select"], "result": found}
+    assert "| film reviews | 10 | 10 | 10 |" in select_page([done, JobResult("select.strangers", content)], [])
+    assert "select.strangers" in {job.name for job in plan(FULL)}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
+from typing import Any
 
 from neuralcov_lab.experiments.jobs import JobResult
 from neuralcov_lab.experiments.selecting.clusters import FIRST
@@ -79,6 +80,7 @@ def select_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
     sets, read = sets_of(jobs), sentence_sets_of(jobs)
     if not sets:
         return "\n\n".join([*notes, f"No test set had {FEWEST_FAULTS} faults.", *_sentences(read)])
+    strange = [job.result for job in jobs if "strangers" in job.result]
     jobs = [job for job in jobs if "sets" in job.result]
     parts = [
         *notes,
@@ -100,6 +102,7 @@ def select_page(jobs: Sequence[JobResult], notes: Iterable[str]) -> str:
         _with_labels(sets),
         *_prompts(sets),
         *_sentences(read),
+        *_strangers(strange),
         "## Kinds of faults",
         _CLUSTERS,
         _clusters(sets),
@@ -248,6 +251,21 @@ def _sentences(sets: Sequence[JudgedSet]) -> list[str]:
         judged.append(row)
     header = ["test set", GINI, PROMPTS, LEARNT, f"{GINI}, asked", f"{LEARNT}, asked", f"{CLOTHO}, asked"]
     return ["## Sentence embeddings", _SENTENCES, found, _JUDGED, markdown(header, judged)]
+
+
+def _strangers(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    parts = []
+    for result in results:
+        found = result["strangers"]
+        firsts = list(next(iter(found.values())))
+        rows = [[name, *(str(own[first]) for first in firsts)] for name, own in found.items()]
+        rows.append(["a random order", *(f"{int(first) * result['strange'] / result['pool']:.0f}" for first in firsts)])
+        said = (
+            f"Do texts unlike the known ones stand first? {result['strange']} of {result['pool']:,} texts are strange, "
+            "the others posts as they are; so many of the strange ones stand among the first:"
+        )
+        parts += [said, markdown(["strange texts", *(f"first {first}" for first in firsts)], rows)]
+    return parts
 
 
 def _clusters(sets: Sequence[JudgedSet]) -> str:

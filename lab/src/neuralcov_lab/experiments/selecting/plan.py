@@ -15,6 +15,7 @@ from neuralcov_lab.experiments.selecting.named import WEAK_DIGITS, WEAK_FASHION
 from neuralcov_lab.experiments.selecting.reading import SENTENCES, read_features
 from neuralcov_lab.experiments.selecting.sentences import sentences
 from neuralcov_lab.experiments.selecting.shifts import NOMINAL, STRENGTHS
+from neuralcov_lab.experiments.selecting.strangers import strangers
 
 NAME = "select"
 POOLS, SEARCHED, LABELS = 20, 1, 500
@@ -66,18 +67,33 @@ def plan(scale: Scale) -> list[Job]:
         )
         for subject, other in _SUBJECTS[size].items()
     ]
-    return subjects + [
-        Job(
-            name=f"{NAME}.sentences-{data}",
-            experiments=(NAME,),
-            compute=sentences,
-            parameters={"data": data, "pools": POOLS, "labels": LABELS},
-            work=scale.training + 3 * scale.test,
-            rank=111,
-            kind="select sentences",
-        )
-        for data in _SENTENCES[size]
-    ]
+    return (
+        subjects
+        + [
+            Job(
+                name=f"{NAME}.sentences-{data}",
+                experiments=(NAME,),
+                compute=sentences,
+                parameters={"data": data, "pools": POOLS, "labels": LABELS},
+                work=scale.training + 3 * scale.test,
+                rank=111,
+                kind="select sentences",
+            )
+            for data in _SENTENCES[size]
+        ]
+        + [
+            Job(
+                name=f"{NAME}.strangers",
+                experiments=(NAME,),
+                compute=strangers,
+                parameters={"known": 3_000, "usual": 900, "strange": 100},
+                work=4_000,
+                rank=112,
+                kind="select strangers",
+            )
+            for _ in _SENTENCES[size][:1]
+        ]
+    )
 
 
 def select(
