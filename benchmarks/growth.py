@@ -50,9 +50,9 @@ def theory(curve: str, criterion: str) -> float:
         "width": 2.0 if square else 1.0,
         "layers": 1.0,
         # A covariance per class is touched by every batch; surprise asks one class's traces, a share of all.
-        "classes": {"NLC(classes=1000)": 1.0, "DSC(0.1)": 0.0}.get(criterion, -1.0),
-        # What a batch costs by itself is shared by its inputs, until the work for each outweighs it.
-        "batch": -1.0,
+        "classes": {"NLC(classes=1000)": 1.0, "DSC(0.1)": 0.0, "LCC": 0.0}.get(criterion, -1.0),
+        # What is seen above that is what a batch costs by itself, shared by its inputs.
+        "batch": 0.0,
     }
     return powers[curve]
 

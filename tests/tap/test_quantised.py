@@ -66,8 +66,9 @@ def test_statically_quantised_layers_are_measured_by_the_numbers_they_stand_for(
 
 def test_scripted_models_are_refused_in_one_sentence_unless_they_are_parts():
     scripted = torch.jit.script(nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)))
-    said = "2 layers cannot be measured, inside scripted, traced or exported modules that run"
-    with pytest.raises(LayerError, match=said):
+    with pytest.raises(
+        LayerError, match="2 layers cannot be measured, inside scripted, traced or exported modules that run"
+    ):
         nc.Coverage(scripted, [nc.NC()])
     whole = nn.Sequential(torch.jit.script(nn.Linear(4, 3)), nn.ReLU(), nn.Linear(3, 2)).eval()
     inputs = torch.randn(6, 4)

@@ -110,7 +110,7 @@ class Layout(Mapping[str, LayerShape]):
                 raise MismatchError(f"{what} lacks layer {name!r}, which this coverage has")
             if other.widths[name] != width:
                 raise MismatchError(
-                    f"layer {name!r} has {other.widths[name]} neurons in {what} but {width} in this coverage"
+                    f"layer {name!r} has {counted(other.widths[name], 'neuron')} in {what} but {width} in this coverage"
                 )
         extra = [name for name in other.widths if name not in self.widths]
         if extra:
@@ -122,7 +122,7 @@ class Layout(Mapping[str, LayerShape]):
         for name, width in widths.items():
             if name in self.widths and self.widths[name] != width:
                 raise MismatchError(
-                    f"layer {name!r} has {self.widths[name]} neurons in {what} but {width} in the model"
+                    f"layer {name!r} has {counted(self.widths[name], 'neuron')} in {what} but {width} in the model"
                 )
 
     def to_json(self) -> list[list[Any]]:

@@ -22,7 +22,7 @@ from neuralcov.coverage.graph_memory import alike, copy_inputs, free_random_numb
 from neuralcov.coverage.graph_progress import CapturedUpdate, ShapeProgress
 from neuralcov.coverage.graph_rounding import allowed_rounding, difference
 from neuralcov.coverage.ownership import GraphOwned
-from neuralcov.coverage.pace import Pace, timed
+from neuralcov.coverage.pace import Pace, no_faster, timed
 from neuralcov.coverage.recordable import Traces, against_hooks, against_model, circumstances, shape_of, told_shape
 from neuralcov.coverage.suite_counts import DECISIONS, decisions_of, with_decisions
 from neuralcov.tap import Batch, Tap
@@ -34,8 +34,6 @@ AUTO = "auto"
 _MOST_SHAPES = 4
 # What must stay free on the device beside a recording, which keeps all that one pass takes.
 _ROOM = 0.1
-# A first replay within this share of the time of plain calls is faster.
-_CLEARLY = 0.8
 
 Plain = Callable[[Batch], Sequence[Activations]]
 """Observe a batch by plain calls; return what was observed, in as many parts as memory asked for."""
@@ -206,7 +204,9 @@ class GraphedUpdates:
             return
         found, plainly = timed(self.tap.device, lambda: plain(batch))
         shape.plain += 1
-        differs = self._differs(recording, found) or self._saves_nothing(recording, replayed, plainly)
+        differs = self._differs(recording, found) or no_faster(
+            lambda: timed(self.tap.device, recording.replay)[1], replayed, plainly
+        )
         if differs is None and not self._has_room():
             differs = "the device's memory is too small to keep a recording"
         if differs is None:
@@ -231,16 +231,6 @@ class GraphedUpdates:
             if not alike(states[index], home):
                 return f"a replay gave another state of {self._criteria[index].name} than plain calls"
         return None
-
-    def _saves_nothing(self, recording: CapturedUpdate, replayed: float, plainly: float) -> str | None:
-        """Return in words that a replay takes longer than plain calls, as where a library computes otherwise in it."""
-        if replayed > _CLEARLY * plainly:
-            # The first replay also brought the recording to the device.
-            _, replayed = timed(self.tap.device, recording.replay)
-        if replayed <= plainly:
-            return None
-        took = f"a replay takes {1000 * replayed:.1f} ms, plain calls {1000 * plainly:.1f} ms"
-        return f"recording would save nothing: {took}"
 
     def _observed_anew(self, recording: CapturedUpdate) -> dict[int, Any]:
         """Replay once more on empty states; return what plain calls make of the outputs that the replay gave."""

@@ -1,4 +1,4 @@
-"""Whether the device or the host sets the pace of a batch: recording helps only where the device waits for Python."""
+"""Whether recording helps: only where the device waits for Python, and a replay is faster than plain calls."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ T = TypeVar("T")
 
 # A device that ends so much later than the host has done with starting its work is busy enough.
 _LATE = 0.25
+# A first replay within this share of the time of plain calls is faster; a later one must be within that.
+_CLEARLY, _FASTER = 0.8, 0.95
 
 
 class Pace:
@@ -71,3 +73,19 @@ def timed(device: torch.device, work: Callable[[], T]) -> tuple[T, float]:
 
 def _no_wait(device: torch.device) -> None:
     """Do nothing: what a CPU was asked for is done."""
+
+
+def no_faster(again: Callable[[], float], replayed: float, plainly: float) -> str | None:
+    """Return in words that a replay is no faster than plain calls, as where a library computes otherwise in it.
+
+    Args:
+        again: replays once more and tells the seconds, since a first replay also brings the recording to the device.
+        replayed: seconds of the first replay.
+        plainly: seconds of plain calls of the same batch.
+    """
+    if replayed > _CLEARLY * plainly:
+        replayed = again()
+    if replayed <= _FASTER * plainly:
+        return None
+    took = f"a replay takes {1000 * replayed:.1f} ms, plain calls {1000 * plainly:.1f} ms"
+    return f"recording would save nothing: {took}"

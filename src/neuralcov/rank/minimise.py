@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.counted import counted
 from neuralcov.core.criterion import SUBMODULAR, Criterion
 from neuralcov.core.errors import CalibrationError, HyperParameterError, InputError, MemoryBudgetError
 from neuralcov.core.guards import ordinary_tensors
@@ -159,7 +160,8 @@ def _gathered(
         size += _bytes(part)
         if size > budget:
             raise MemoryBudgetError(
-                f"the activations of {names.count + run.size} inputs take more than memory={show_bytes(budget)}: allow "
+                f"the activations of {counted(names.count + run.size, 'input')} take more than "
+                f"memory={show_bytes(budget)}: allow "
                 "more, or choose fewer layers"
             )
         positions.append(names.count + useful.nonzero()[:, 0].cpu().numpy())

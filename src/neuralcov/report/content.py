@@ -233,11 +233,13 @@ def _classes(sanity: Sanity, alarmed: set[str], sizes: str) -> Said:
     known, by = sanity.classes_in_training, "By decision of the model." if sanity.by == "decision" else ""
     by = f"{by} {sizes}".strip()
     if known is None:
-        return Said(FINE, f"{sanity.classes:,} classes are seen", by)
+        seen = sanity.classes or 0
+        return Said(FINE, f"{counted(seen, 'class')} {agreeing(seen, 'is', 'are')} seen", by)
     if not sanity.never_seen:
-        return Said(FINE, f"All {known:,} classes are seen", by)
+        return Said(FINE, "The one class is seen" if known == 1 else f"All {known:,} classes are seen", by)
     told = f"Never seen: {as_ranges(sanity.never_seen, 8)}. {by}".strip()
-    head = f"{known - len(sanity.never_seen):,} of {known:,} classes are seen"
+    seen = known - len(sanity.never_seen)
+    head = f"{seen:,} of {counted(known, 'class')} {agreeing(seen, 'is', 'are')} seen"
     return Said(BAD if "classes" in alarmed else REMARK, head, told)
 
 

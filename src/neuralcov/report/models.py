@@ -31,7 +31,8 @@ def change_lines(changes: ModelChanges) -> list[str]:
         lines.append(
             f"{found.column}: {counted(found.groups[0], 'kind')} against {found.groups[1]:,} of "
             f"{counted(found.inputs, 'input')}, "
-            f"agreement {found.agreement:.3f}; {found.changed:,} inputs have other companions (pairs together on both "
+            f"agreement {found.agreement:.3f}; {counted(found.changed, 'input')} with other companions "
+            f"(pairs together on both "
             f"{found.pairs[0]:,}, on the first only {found.pairs[1]:,}, on the second only {found.pairs[2]:,})"
         )
     return lines

@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from neuralcov.core.arguments import require
+from neuralcov.core.counted import agreeing, counted
 from neuralcov.report.svg import bar_styles
 
 if TYPE_CHECKING:
@@ -82,4 +83,5 @@ def _environment() -> Environment:
     )
     # Charts are built by svg.py, which escapes what it is given.
     environment.filters["chart"] = _markup()
+    environment.filters |= {"counted": counted, "agreeing": agreeing}
     return environment

@@ -15,7 +15,7 @@ def verification_lines(found: Verification, stated: Evidence) -> list[str]:
         found: the comparison.
         stated: what the file says.
     """
-    lines = [f"evidence {stated.sha256[:12]}… of {stated.made}, {stated.results.get('inputs')} inputs"]
+    lines = [f"evidence {stated.sha256[:12]}… of {stated.made}, {_inputs(stated.results.get('inputs'))}"]
     if found.exact:
         lines.append("compared to the bit: device, software, batch size, precision and order are those of the file")
     else:
@@ -40,3 +40,8 @@ def _line(figure: FigureAgain) -> str:
         same = figure.stated == figure.found
         return f"agrees: {name} is {figure.stated}" + ("" if same else f" in the file, {figure.found} here")
     return f"DIFFERS: {name} is {figure.stated} in the file, {figure.found} here"
+
+
+def _inputs(stated: object) -> str:
+    """Return how many inputs a file states, whatever stands there."""
+    return counted(stated, "input") if isinstance(stated, int) else f"{stated} inputs"

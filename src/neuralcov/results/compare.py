@@ -119,7 +119,7 @@ def require_comparable(a: Results, b: Results, *, layers: bool = True) -> tuple[
     widths = [{row.layer: row.neurons for row in side.layers} for side in (a, b)]
     if layers and widths[0] != widths[1]:
         odd = next(iter(widths[0].items() ^ widths[1].items()))[0]
-        told = [f"{some[odd]} neurons" if odd in some else "none" for some in widths]
+        told = [counted(some[odd], "neuron") if odd in some else "none" for some in widths]
         raise MismatchError(f"layers differ: {odd!r} has {told[0]} in {a.suite}, {told[1]} in {b.suite}")
     return common
 

@@ -83,7 +83,7 @@ class Heard:
 
 
 def _passes(count: int) -> str:
-    return "1 pass" if count == 1 else f"{count} passes"
+    return counted(count, "pass")
 
 
 class Ear:

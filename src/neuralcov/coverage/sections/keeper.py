@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from neuralcov.core.activations import Activations
+from neuralcov.core.counted import counted
 from neuralcov.core.layout import Layout
 from neuralcov.coverage.collection import CriterionCollection
 from neuralcov.coverage.sections.suite_map import MapRecorder, TrainingMap
@@ -96,4 +97,4 @@ def nearest_to_uncovered(collection: CriterionCollection, layout: Layout, peaks:
 def _sentence(criterion: str, neurons: Sequence[tuple[str, int]]) -> str:
     named = ", ".join(f"{layer} {number}" for layer, number in neurons[:_NAMED])
     rest = " …" if len(neurons) > _NAMED else ""
-    return f"highest in {len(neurons):,} neurons that {criterion} lacks: {named}{rest}"
+    return f"highest in {counted(len(neurons), 'neuron')} that {criterion} lacks: {named}{rest}"

@@ -20,6 +20,7 @@ from neuralcov.core import arguments as checks
 from neuralcov.core.abundance import Estimate
 from neuralcov.core.activations import Activations
 from neuralcov.core.cost import Cost, Workload
+from neuralcov.core.counted import counted
 from neuralcov.core.counts import VALID
 from neuralcov.core.errors import CalibrationError, InputError
 from neuralcov.core.layout import Layout
@@ -222,7 +223,8 @@ class LCC(DistinctCriterion):
             )
         if len(training.layers) < _MANY_LAYERS and self.over == "median":
             said.append(
-                f"the median over {len(training.layers)} of {len(training.names)} layers is moved by any odd one: "
+                f"the median over {len(training.layers)} of {counted(len(training.names), 'layer')} is "
+                f"moved by any odd one: "
                 "read the values by layer, too"
             )
         return tuple(said)

@@ -14,6 +14,7 @@ from typing_extensions import override
 
 from neuralcov.core import arguments as checks
 from neuralcov.core.activations import Activations
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import CalibrationError
 from neuralcov.core.shapes import Float, Int
 from neuralcov.criteria.surprise import density
@@ -217,8 +218,10 @@ class ScottKernelDensity(DensityScorer):
         for label, members in view.members.items():
             if len(members) <= view.width:
                 raise CalibrationError(
-                    f"{name}: class {label} has {len(members)} training traces of {view.width} neurons; Scott's rule "
-                    "needs more traces than neurons: choose fewer layers with layers=, or a number as bandwidth"
+                    f"{name}: class {label} has {counted(len(members), 'training trace')} of "
+                    f"{counted(view.width, 'neuron')}; "
+                    "Scott's rule needs more traces than neurons: choose fewer layers with layers=, or a number as "
+                    "bandwidth"
                 )
             centre, factor = _shape(view.of_class(label))
             spread = factor.diagonal().abs() / factor.norm(dim=1)

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
+from neuralcov.core.counted import counted
 from neuralcov.fuzz.campaign.log import AppliedMutation
 from neuralcov.fuzz.mutations import Mutation
 
@@ -119,7 +120,7 @@ def _cause(lineages: Sequence[Sequence[AppliedMutation]], mutations: Sequence[Mu
     if not lineages:
         return None
     name, count = next(iter(mutation_counts(lineages, mutations).items()))
-    return f"{count:,} of {len(lineages):,} faults {verb} a {name}"
+    return f"{count:,} of {counted(len(lineages), 'fault')} {verb}{'s' if count == 1 else ''} a {name}"
 
 
 def group_words(group: tuple[str, ...], classes: Sequence[str] | None = None) -> str:
