@@ -33,7 +33,6 @@ class Extent:
         checkpoints: of each.
         steps: training steps of each.
         parts: of subjects that take long, one part of the data of so many.
-        fewer: draws of subjects that take longer still.
     """
 
     orders: tuple[str, ...]
@@ -47,7 +46,6 @@ class Extent:
     checkpoints: int
     steps: int
     parts: Mapping[str, int] = field(default_factory=dict)
-    fewer: Mapping[str, int] = field(default_factory=dict)
 
 
 _LARGE = ("resnet50", "vgg16_bn", "mobilenet_v2")
@@ -80,7 +78,6 @@ EXTENTS = {
         10,
         1_000,
         {"mobilenet_v2-imagenet": 10, "lstm": 10, "mobilenet_v2-cifar10": 5},
-        {"lstm": 5},
     ),
 }
 
@@ -95,7 +92,7 @@ def plan(scale: Scale) -> list[Job]:
             "orders",
             name,
             orders,
-            {"draws": extent.fewer.get(name, extent.draws)} | _part(extent, name),
+            {"draws": extent.draws} | _part(extent, name),
             inputs + 30 * extent.draws * scale.test,
             104,
         )
