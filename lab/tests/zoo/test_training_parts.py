@@ -120,7 +120,7 @@ def test_frechet_distance_agrees_with_scipys_matrix_root():
 
 
 def test_frechet_distance_needs_images():
-    with pytest.raises(InputError, match="1 images: a Fréchet distance needs at least 2"):
+    with pytest.raises(InputError, match="1 image: a Fréchet distance needs at least 2"):
         gaussian_of([torch.zeros(1, 4)])
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import neuralcov as nc
+from neuralcov.core.counted import counted
 from neuralcov.coverage.sections.even_sample import EvenSample
 
 pytestmark = pytest.mark.filterwarnings("ignore::neuralcov.CoverageWarning")
@@ -119,7 +120,7 @@ def test_the_nearest_gave_the_highest_output_of_what_is_uncovered():
     assert gallery.items
     for item in gallery.items:
         neurons = highest[int(item.id)]
-        assert f"highest in {len(neurons)} neurons that SNAC lacks" in item.why
+        assert f"highest in {counted(len(neurons), 'neuron')} that SNAC lacks" in item.why
         assert f"{neurons[0][0]} {neurons[0][1]}" in item.why
     counts = [len(highest[int(item.id)]) for item in gallery.items]
     assert counts == sorted((len(some) for some in highest.values()), reverse=True)[: len(counts)]

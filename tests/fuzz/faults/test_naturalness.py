@@ -76,7 +76,7 @@ def test_too_few_images_have_no_score():
 def test_wrong_features():
     with pytest.raises(InputError, match=r"features of shape \(50, 3, 8, 8\): expected \(images, features\)"):
         naturalness(IMAGES, OTHERS, lambda pixels: pixels)
-    with pytest.raises(InputError, match="1 images: a Fréchet distance needs at least 2"):
+    with pytest.raises(InputError, match="1 image: a Fréchet distance needs at least 2"):
         gaussian_of([torch.zeros(1, 4)])
 
 

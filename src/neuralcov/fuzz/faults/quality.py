@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from neuralcov.core.counted import counted
 from neuralcov.core.errors import InputError
 from neuralcov.core.shapes import Float
 
@@ -125,7 +126,9 @@ def gaussian_of(features: Iterable[Float[Tensor, "_ width"]]) -> Gaussian:
         scatter = scatter + apart.T @ apart + torch.outer(step, step) * (count * len(rows) / total)
         count, mean = total, mean + step * (len(rows) / total)
     if mean is None or scatter is None or count < 2:
-        raise InputError(f"{count} images: a Fréchet distance needs at least 2, and thousands to mean something")
+        raise InputError(
+            f"{counted(count, 'image')}: a Fréchet distance needs at least 2, and thousands to mean something"
+        )
     return Gaussian(count, mean, scatter / (count - 1))
 
 
