@@ -20,7 +20,7 @@ from neuralcov.coverage.readings import require_fewer, require_more
 from neuralcov.coverage.sections.telling import told_sections
 from neuralcov.coverage.store import Place
 from neuralcov.distributed import ranks_of
-from neuralcov.report.text import reference_in_words, summary
+from neuralcov.report.text import layout_in_words, reference_in_words, summary
 from neuralcov.results import InputTable, Results, SliceTable
 from neuralcov.results.sanity import Sanity, judge_sanity
 from neuralcov.results.sections import Reference
@@ -38,12 +38,7 @@ class CoverageData:
         self._measurement = measurement
 
     def __repr__(self) -> str:
-        layout = self.layout
-        where = (
-            "no batch yet"
-            if layout is None
-            else f"{counted(len(layout), 'layer')}, {counted(layout.neurons, 'neuron')}"
-        )
+        where = "no batch yet" if self.layout is None else layout_in_words(self.layout)
         return f"{type(self).__name__}([{', '.join(criterion.name for criterion in self.criteria)}], {where})"
 
     def __str__(self) -> str:
@@ -51,9 +46,7 @@ class CoverageData:
         layout = self.layout
         if layout is None or self._measurement.collection.empty:
             return repr(self)
-        title = (
-            f"{counted(self.inputs, 'input')} on {counted(len(layout), 'layer')}, {counted(layout.neurons, 'neuron')}"
-        )
+        title = f"{counted(self.inputs, 'input')} on {layout_in_words(layout)}"
         values, details = self.values(warn=False), self.details()
         references = {
             name: reference_in_words(values[name], details.get(name, {}), self.inputs, reference)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from neuralcov.core.counted import counted
+from neuralcov.core.layout import Layout
 from neuralcov.results.compare import Comparison
 from neuralcov.results.gate import Check, Verdict
 from neuralcov.results.references import against_reference
@@ -181,6 +182,11 @@ def value_table(result: Results) -> Table:
         against = "" if reference is None else reference_in_words(value, figures, result.inputs, reference)
         table.add_row(*row, ", ".join(filter(None, (figures_in_words(figures), against))))
     return table
+
+
+def layout_in_words(layout: Layout) -> str:
+    """Return how many layers and neurons there are, as ``2 layers, 7 neurons``."""
+    return f"{counted(len(layout), 'layer')}, {counted(layout.neurons, 'neuron')}"
 
 
 def reference_in_words(value: float, figures: Mapping[str, float], inputs: int, reference: Reference) -> str:
